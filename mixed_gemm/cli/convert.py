@@ -1,4 +1,5 @@
-"""``mixed-gemm convert``: a quantized checkpoint of another format to compressed-tensors."""
+"""``mixed-gemm convert``: a quantized checkpoint of another format to compressed-tensors; code
+books to bitsandbytes."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ def command(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Rewrite an AWQ, GPTQ, GGUF or compressed-tensors checkpoint as compressed-tensors.
+    """Rewrite a quantized checkpoint (AWQ, GPTQ, GGUF, ModelOpt, ...) as compressed-tensors.
 
+    One of bitsandbytes stays one of bitsandbytes, with scales that are not nested.
     Integers, scales and zero points keep their bits; one layer at a time is in memory.
     """
     most = shard_bytes(shard_size)

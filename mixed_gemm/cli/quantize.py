@@ -136,7 +136,7 @@ def command(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Quantize the linear layers of a dense model; write compressed-tensors.
+    """Quantize the linear layers of a dense model; write compressed-tensors, nf4 as bitsandbytes.
 
     Linear layers are the 2-D weights that are no embedding, no expert and not named by --skip; what
     stays dense is listed. Where K is no multiple of the group size, the largest

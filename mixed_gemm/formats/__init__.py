@@ -5,7 +5,8 @@
         layer = weight.to_linear(torch.bfloat16)
     mixed_gemm.formats.save_checkpoint(checkpoint, "model-compressed-tensors/")
 
-Formats: AWQ (gemm, gemv, gemv_fast, llm-awq), GPTQ v1 and v2, compressed-tensors, GGUF.
+Formats: AWQ (gemm, gemv, gemv_fast, llm-awq), GPTQ v1 and v2, compressed-tensors, float8 of
+DeepSeek, bitsandbytes, ModelOpt, GGUF.
 """
 
 from ..weights.exchange import QuantizedWeight

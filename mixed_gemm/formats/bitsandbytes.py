@@ -22,27 +22,25 @@ from torch import Tensor
 from ..ops.problem import DTYPES, WEIGHTS, ceil_div
 from ..weights.exchange import QuantizedWeight
 from ..weights.scheme import Scheme
+from .bnb_encode import BOOKS, STATE
 from .errors import CheckpointError
 from .layer import Config, LayerInfo, LayerTensors
 from .load import Decoded, Loaded, Wanted, stored
 
-_STATE = "weight.quant_state.bitsandbytes__"
-_BOOKS = tuple(name for name, row in WEIGHTS.items() if row.is_book)
-
 
 def _state_of(layer: LayerTensors) -> tuple[str, dict[str, Any]]:
     """The name of the book, and what the file says of the weight besides its tensors."""
-    for name in _BOOKS:
-        if not layer.has(_STATE + name):
+    for name in BOOKS:
+        if not layer.has(STATE + name):
             continue
         try:
-            found = json.loads(bytes(layer.load(_STATE + name).cpu().tolist()))
+            found = json.loads(bytes(layer.load(STATE + name).cpu().tolist()))
         except ValueError as error:
-            raise layer.error(_STATE + name, f"must be JSON: {error}") from None
+            raise layer.error(STATE + name, f"must be JSON: {error}") from None
         if isinstance(found, dict):
             return name, found
-        raise layer.error(_STATE + name, f"must be a JSON object, got {found!r}")
-    raise layer.error("weight.absmax", f"has no {_STATE}{' or '.join(_BOOKS)} beside it")
+        raise layer.error(STATE + name, f"must be a JSON object, got {found!r}")
+    raise layer.error("weight.absmax", f"has no {STATE}{' or '.join(BOOKS)} beside it")
 
 
 def _number(layer: LayerTensors, role: str, state: dict[str, Any], key: str) -> int:
@@ -58,7 +56,7 @@ class Bitsandbytes(Decoded):
     roles: tuple[str, ...] = (
         "weight",
         *(f"weight.{x}" for x in ("absmax", "quant_map", "nested_absmax", "nested_quant_map")),
-        *(_STATE + name for name in _BOOKS),
+        *(STATE + name for name in BOOKS),
         "bias",
     )
     notes: tuple[str, ...] = ()
@@ -71,7 +69,7 @@ class Bitsandbytes(Decoded):
 
     def describe(self, layer: LayerTensors) -> LayerInfo:
         name, state = _state_of(layer)
-        role = _STATE + name
+        role = STATE + name
         shape, size = state.get("shape"), _number(layer, role, state, "blocksize")
         if not isinstance(shape, list) or len(shape) != 2 or not all(
             isinstance(x, int) and x > 0 for x in shape
@@ -135,8 +133,11 @@ class Bitsandbytes(Decoded):
             layer, info, wanted: see there.
         """
         if wanted.dtype is None:
-            wanted = replace(wanted, dtype=self._dtype_of(_state_of(layer)[1]))
+            wanted = replace(wanted, dtype=self.dtype_of(layer))
         return stored(self.decode(layer, info), wanted)
+
+    def dtype_of(self, layer: LayerTensors) -> torch.dtype | None:
+        return self._dtype_of(_state_of(layer)[1])
 
     @staticmethod
     def _dtype_of(state: dict[str, Any]) -> torch.dtype | None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+import torch
+
 from ..weights.exchange import QuantizedWeight
 from .awq import AwqGemm
 from .awq_gemv import AwqGemv, AwqGemvFast
@@ -46,6 +48,12 @@ class Codec(Protocol):
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         """Read a layer."""
+
+    def module_of(self, name: str) -> str:
+        """What a layer is of: "linear", "conv1d" or "embedding"; ``Decoded`` has it."""
+
+    def dtype_of(self, layer: LayerTensors) -> torch.dtype | None:
+        """The dtype that a file wants a weight dequantized to; ``Decoded`` has it."""
 
     def load(self, layer: LayerTensors, info: LayerInfo, wanted: Wanted) -> Loaded:
         """Read a layer into the weight that products run on; ``Decoded`` has it."""

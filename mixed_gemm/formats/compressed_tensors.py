@@ -229,7 +229,7 @@ class CompressedTensors(Decoded):
 
     def decode(self, layer: LayerTensors, info: LayerInfo) -> QuantizedWeight:
         if is_float4(info.scheme.weights):
-            return decode_float4(layer, info, self._scale, self._module(layer.name))
+            return decode_float4(layer, info, self._scale, self.module_of(layer.name))
         scales = self._scales(layer, info)
         if info.kind == "fp8":
             return QuantizedWeight.stored_as(
@@ -245,7 +245,7 @@ class CompressedTensors(Decoded):
                 ),
                 bias=layer.bias(info.out_features),
                 input_scale=self._static_scale(layer, info.input_activations),
-                module=self._module(layer.name),
+                module=self.module_of(layer.name),
             )
         zeros = self._zeros(layer, info, scales) if layer.has("weight_zero_point") else None
         q = layer.load("weight") if layer.has("weight") else self._unpack(layer, info)
@@ -301,10 +301,12 @@ class CompressedTensors(Decoded):
             permutation=permutation,
             input_scale=self._static_scale(layer, side),
             input_azp=None if side is None else self._static_zero_point(layer, side),
-            module=self._module(plain.name),
+            module=self.module_of(plain.name),
         )
 
-    def _module(self, name: str) -> str:
+    def module_of(self, name: str) -> str:
+        """What a layer is of, "linear", "conv1d" or "embedding", as this library says it of its own
+        files."""
         if name in self._rules.conv1d:
             return "conv1d"
         return "embedding" if name in self._rules.embeddings else "linear"

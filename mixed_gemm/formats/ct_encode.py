@@ -183,6 +183,10 @@ class Groups:
         self._embeddings: list[str] = []
         self.own: dict[str, str] = {}  # layer -> why only this library reads it
 
+    def encode(self, weight: QuantizedWeight) -> dict[str, Tensor]:
+        """Role -> tensor."""
+        return encode(weight)
+
     def add(self, weight: QuantizedWeight, file_name: str = "") -> None:
         """Add a layer.
 

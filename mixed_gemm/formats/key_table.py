@@ -275,6 +275,7 @@ _COMPRESSED: dict[str, dict[str, Row]] = {
 
 _BITSANDBYTES: dict[str, Row] = {
     **METHOD,
+    "mixed_gemm": applied("by name", inside="compressed-tensors mixed_gemm"),
     "load_in_4bit": applied("codes of 4 bits", one_of(True)),
     "_load_in_4bit": applied("as load_in_4bit", one_of(True)),
     "load_in_8bit": refused("weights of LLM.int8() are not read; those of 4 bits are"),

@@ -104,6 +104,14 @@ class Decoded:
 
     axes: Axes | None = None
 
+    def module_of(self, name: str) -> str:
+        """What a layer is of; a linear in the files of others."""
+        return "linear"
+
+    def dtype_of(self, layer: LayerTensors) -> torch.dtype | None:
+        """The dtype that a file wants a weight dequantized to; None where it says none."""
+        return None
+
     def load(self: Any, layer: LayerTensors, info: LayerInfo, wanted: Wanted) -> Loaded:
         """Read a layer into the weight that products run on.
 

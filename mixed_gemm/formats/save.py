@@ -1,4 +1,5 @@
-"""``save_checkpoint``: write compressed-tensors, which transformers, vLLM and SGLang read."""
+"""``save_checkpoint``: write compressed-tensors, which transformers, vLLM and SGLang read, or
+bitsandbytes."""
 
 from __future__ import annotations
 
@@ -15,17 +16,21 @@ from .._progress import Progress, track
 from ..nn.conv_base import QuantizedConv2d
 from ..nn.embedding import Embedding
 from ..nn.linear import Linear
+from ..ops.problem import DTYPES
 from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
 from .companions import copy_companion, find_companions
 from .config import without_quantization
-from .ct_encode import Groups, carried, encode
+from .ct_encode import OWN_ROLES, carried
 from .durable import write_new_file
 from .errors import CheckpointWarning
 from .kv_cache import kept_of, lost_of
+from .layer import LayerTensors
+from .outline import Outline, outline_of
 from .readme import README, write_readme
 from .shards import ShardWriter
 from .target import CONFIG, TargetFolder
+from .written import written_as
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers
 HEAD = "lm_head"  # as models of transformers call it
@@ -41,6 +46,7 @@ class _Source(Protocol):
     config: dict[str, Any]
     carried: dict[str, Any]
 
+    def outline(self, name: str) -> Outline | None: ...
     def layer(self, name: str) -> QuantizedWeight: ...
     def plain(self) -> Iterator[tuple[str, Tensor]]: ...
 
@@ -67,6 +73,9 @@ class _FromModel:
         self._model, self._kept = model, kept_of(model)
         self.carried = carried(found, has_scales=bool(self._kept))
         self.recipe: Mapping[str, Any] | None = getattr(model, RECIPE, None)
+
+    def outline(self, name: str) -> Outline | None:
+        return outline_of(self._quantized[name])
 
     def layer(self, name: str) -> QuantizedWeight:
         return self._quantized[name].to_quantized_weight(name)
@@ -103,6 +112,13 @@ class _FromCheckpoint:
         self._checkpoint = checkpoint
         self.recipe = _recipe_in(checkpoint.config)
 
+    def outline(self, name: str) -> Outline | None:
+        info, codec = self._checkpoint.layers[name], self._checkpoint.codec
+        layer = LayerTensors(self._checkpoint.index, name)
+        dtype = codec.dtype_of(layer) or _dtype_in(self.config)
+        has_more = any(map(layer.has, OWN_ROLES))
+        return Outline(info.scheme, info.shape, dtype, codec.module_of(name), has_more)
+
     def layer(self, name: str) -> QuantizedWeight:
         return self._checkpoint.layer(name)
 
@@ -132,6 +148,12 @@ def _tied_head(config: Mapping[str, Any], layers: Iterable[str]) -> set[str]:
     tied = config.get(TIED, inner.get(TIED, True))
     is_language = "vocab_size" in inner
     return {HEAD} if is_language and tied and HEAD not in layers else set()
+
+
+def _dtype_in(config: Mapping[str, Any]) -> torch.dtype:
+    """The dtype that the configuration of a model states; float32 where it states none."""
+    named = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
+    return next((x for x in DTYPES if str(x).removeprefix("torch.") == named), torch.float32)
 
 
 def _recipe_in(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -208,8 +230,11 @@ def save_checkpoint(
     overwrite: bool = False,
     progress: Progress = False,
 ) -> None:
-    """Write a quantized model as compressed-tensors: pack-quantized; int-quantized where
-    activations are rounded; float-quantized for float8.
+    """Write a quantized model as compressed-tensors, or code books as bitsandbytes.
+
+    Of compressed-tensors it is pack-quantized; int-quantized where activations are rounded;
+    float-quantized for float8. bitsandbytes is written where all layers are "nf4", or all "fp4", in
+    blocks that it makes.
 
     Integers, scales and zero points are written as they are: reading them back gives the same
     bits. What other readers have no place for (act-order, a pre_scale, a ragged last group, zero
@@ -254,10 +279,12 @@ def save_checkpoint(
     companions = () if isinstance(source, nn.Module) else find_companions(source.path)
     with _target(source, companions, Path(path), overwrite) as target:
         writer = ShardWriter(target.stage, max_shard_bytes)
-        groups = Groups()
+        whole = _untied(given.config if config is None else config, given.layers)
+        dense = {*given.ignore, *_tied_head(whole, given.layers)}
+        groups = written_as({x: given.outline(x) for x in given.layers}, dense, given.carried)
         for name in track(given.layers, "save", progress):
             weight = given.layer(name)
-            for role, tensor in encode(weight).items():
+            for role, tensor in groups.encode(weight).items():
                 writer.add(f"{name}.{role}" if name else role, tensor)
             groups.add(weight)
         for name, tensor in given.plain():
@@ -265,10 +292,9 @@ def save_checkpoint(
         writer.finish()
         for file in companions:
             copy_companion(file, target.stage / file.name)
-        whole = _untied(given.config if config is None else config, given.layers)
         whole = without_quantization(whole)
         whole["quantization_config"] = groups.configuration(
-            {*given.ignore, *_tied_head(whole, given.layers)},
+            dense,
             carried=given.carried,
             recipe=getattr(given, "recipe", None),
         )

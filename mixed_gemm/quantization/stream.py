@@ -15,6 +15,7 @@ from torch import Tensor
 from ..formats.config import model_config, quantization_config
 from ..formats.errors import CheckpointError
 from ..formats.index import TensorIndex
+from ..formats.outline import Outline
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import DTYPES
 from ..weights.exchange import QuantizedWeight
@@ -212,6 +213,16 @@ class DenseCheckpoint:
                 "quantize: layers that do not fit:\n  " + "\n  ".join(problems[:3]) + more + "\n"
                 "Hint: skip them"
             )
+
+    def outline(self, name: str) -> Outline:
+        """Return what is known of a layer before it is read.
+
+        Args:
+            name: one of ``layers``.
+        """
+        kind = "conv1d" if self._is_conv1d(name) else "linear"
+        dtype: Any = self._index.dtype(name + _SUFFIX)
+        return Outline(self.schemes[name], self.shape(name), dtype, kind)
 
     def layer(self, name: str) -> QuantizedWeight:
         """Read one weight and round it.

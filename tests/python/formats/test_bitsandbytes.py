@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import mixed_gemm
 from mixed_gemm.formats import CheckpointError, open_checkpoint, save_checkpoint
@@ -112,8 +112,6 @@ def test_blocks_that_run_over_rows_are_refused(tmp_path):
 
 def test_a_book_of_other_numbers_is_refused(tmp_path):
     file_of(tmp_path, weight())
-    from safetensors.torch import load_file
-
     tensors = load_file(tmp_path / "m.safetensors")
     tensors["a.weight.quant_map"] = tensors["a.weight.quant_map"] * 2
     save_file(tensors, tmp_path / "m.safetensors")
@@ -124,8 +122,6 @@ def test_a_book_of_other_numbers_is_refused(tmp_path):
 @pytest.mark.parametrize("text", (b"{", b"[]", b'{"shape": [4], "blocksize": 64}'))
 def test_a_state_that_says_nothing_is_refused(tmp_path, text):
     file_of(tmp_path, weight())
-    from safetensors.torch import load_file
-
     tensors = load_file(tmp_path / "m.safetensors")
     tensors[STATE + "nf4"] = torch.tensor(list(text), dtype=torch.uint8)
     save_file(tensors, tmp_path / "m.safetensors")
@@ -141,12 +137,124 @@ def test_weights_of_llm_int8_are_refused(tmp_path):
         open_checkpoint(tmp_path)
 
 
+# --- written -------------------------------------------------------------------------------------
+
+
+def written(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
+    config = json.loads((folder / "config.json").read_text())["quantization_config"]
+    return load_file(folder / "model.safetensors"), config
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    same = a.dtype == b.dtype and a.shape == b.shape
+    return same and torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", (*HALVES, torch.float32))
+@pytest.mark.parametrize("blocks", (64, 128))
 @pytest.mark.parametrize("book", BOOKS)
-def test_a_model_keeps_its_codes_in_our_own_file(tmp_path, book):
-    model = torch.nn.Sequential(torch.nn.Linear(256, 128), torch.nn.Linear(128, 70)).bfloat16()
-    mixed_gemm.quantize_(model, book, progress=False)
+def test_a_model_is_written_as_the_package_writes_it(tmp_path, book, blocks, dtype):
+    w = weight(dtype=dtype)
+    dense = torch.nn.Linear(*reversed(w.shape), bias=False, dtype=dtype)
+    dense.weight.data = w
+    scheme = Scheme.of_file(book, blocks)
+    model = torch.nn.ModuleDict({"a": mixed_gemm.Linear.from_float(dense, scheme)})
+    save_checkpoint(model, tmp_path / "out")
+    tensors, config = written(tmp_path / "out")
+    packed, state = bnb.functional.quantize_4bit(w, blocksize=blocks, quant_type=book)
+    theirs = {"a.weight": packed, **{f"a.weight.{k}": v for k, v in state.as_dict(True).items()}}
+    assert set(tensors) == set(theirs)
+    for name in {*theirs} - ({"a.weight"} if book == "fp4" else set()):  # which has two codes of 0
+        assert same_bits(tensors[name], theirs[name]), name
+    assert config["quant_method"] == "bitsandbytes" and config["bnb_4bit_quant_type"] == book
+    assert not (tmp_path / "out" / "README.md").exists()
+    parts = {k.removeprefix("a.weight."): v for k, v in tensors.items() if k != "a.weight"}
+    read = bnb.functional.QuantState.from_dict(parts, device=torch.device("cpu"))
+    found = bnb.functional.dequantize_4bit(tensors["a.weight"], read)
+    assert torch.equal(found, model["a"].dequantize(torch.float32).to(dtype))
+
+
+@pytest.mark.parametrize("nested", (False, True))
+@pytest.mark.parametrize("blocks", (32, 64, 128))
+@pytest.mark.parametrize("book", BOOKS)
+def test_a_file_of_theirs_comes_back_to_the_bit(tmp_path, book, blocks, nested):
+    """But for nested scales, which are written as the float32 numbers that they stand for."""
+    file_of(tmp_path, weight(), book, blocks, nested)
+    source = open_checkpoint(tmp_path)
+    save_checkpoint(source, tmp_path / "out")
+    given, (found, config) = load_file(tmp_path / "m.safetensors"), written(tmp_path / "out")
+    kept = {"a.weight", "a.weight.quant_map", "a.bias"}
+    for name in kept if nested else given:
+        assert same_bits(given[name], found[name]), name
+    absmax = source.layer("a").scales.t().flatten()
+    assert same_bits(found["a.weight.absmax"], absmax.contiguous())
+    assert config["bnb_4bit_use_double_quant"] is False
+    again = open_checkpoint(tmp_path / "out")
+    assert again.layers["a"].scheme == source.layers["a"].scheme
+    assert torch.equal(again.layer("a").dequantize(), source.layer("a").dequantize())
+    assert json.loads(bytes(found[STATE + book].tolist()))["dtype"] == "bfloat16"
+
+
+def test_a_scale_of_several_rows_is_written_for_each(tmp_path):
+    """The package's kernel for CPUs has the scale of another block where one is of several rows."""
+    dense = file_of(tmp_path, weight(8, 64), blocks=128)
+    save_checkpoint(open_checkpoint(tmp_path), tmp_path / "out")
+    found, _ = written(tmp_path / "out")
+    assert found["a.weight.absmax"].shape == (8,)
+    parts = {k.removeprefix("a.weight."): v for k, v in found.items() if "weight." in k}
+    state = bnb.functional.QuantState.from_dict(parts, device=torch.device("cpu"))
+    assert torch.equal(bnb.functional.dequantize_4bit(found["a.weight"], state), dense.bfloat16())
+
+
+def layer(book: str = "nf4", n: int = 64, k: int = 256, group_size: int = 64, **more):
+    """A module of one quantized weight."""
+    found = BookWeight.from_float(weight(n, k), Scheme.of_file(book, group_size)).unpacked()
+    return found.with_fields(**more).to_module(torch.bfloat16)
+
+
+MODELS = {
+    "blocks that it does not make": {"a": lambda: layer(group_size=48, k=96)},
+    "a short last block": {"a": lambda: layer(k=96)},
+    "a scale for a row of a length that is no block": {"a": lambda: layer(k=96, group_size=-1)},
+    "smoothed": {"a": lambda: layer(pre_scale=torch.ones(256))},
+    "permuted": {"a": lambda: layer(permutation=torch.arange(256).flip(0))},
+    "a Conv1D": {"a": lambda: layer(module="conv1d")},
+    "two books": {"a": layer, "b": lambda: layer("fp4")},
+    "integers beside": {
+        "a": layer, "b": lambda: mixed_gemm.Linear.from_float(torch.nn.Linear(128, 64), "w4a16")
+    },
+    "a dense name that ends one": {"aa": layer, "a": lambda: torch.nn.Linear(4, 4)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_what_a_file_of_theirs_has_no_place_for_is_our_own(tmp_path, case):
+    model = torch.nn.ModuleDict({name: make() for name, make in MODELS[case].items()})
     save_checkpoint(model, tmp_path / "own")
+    _, config = written(tmp_path / "own")
+    assert config["quant_method"] == "compressed-tensors"
+    assert "mixed-gemm-packed" in json.dumps(config)
     read = open_checkpoint(tmp_path / "own")
-    for name in ("0", "1"):
-        kept = read.layer(name).to_linear(torch.bfloat16).weight
-        assert torch.equal(kept.dequantize(), model[int(name)].weight.dequantize())
+    for name in read.layers:
+        kept = read.layer(name).to_module(model[name].weight.dtype).weight
+        assert torch.equal(kept.dequantize(), model[name].weight.dequantize())
+
+
+def test_a_dense_folder_is_quantized_to_it(tmp_path):
+    """By the command, one layer at a time."""
+    from support import tiny_llama
+    from typer.testing import CliRunner
+
+    from mixed_gemm.cli.app import app
+
+    folder, out = tiny_llama.write_dense(tmp_path / "dense"), tmp_path / "out"
+    run = CliRunner().invoke(app, ["quantize", str(folder), str(out), "--scheme", "nf4"])
+    assert run.exit_code == 0, run.output
+    tensors, config = written(out)
+    assert config["quant_method"] == "bitsandbytes"
+    assert config["llm_int8_skip_modules"] == ["lm_head", "model.embed_tokens"]
+    name = "model.layers.0.mlp.down_proj"
+    dense = load_file(folder / "model.safetensors")[f"{name}.weight"]
+    packed, state = bnb.functional.quantize_4bit(dense, blocksize=64, quant_type="nf4")
+    assert same_bits(tensors[f"{name}.weight"], packed)
+    assert same_bits(tensors[f"{name}.weight.absmax"], state.absmax)
