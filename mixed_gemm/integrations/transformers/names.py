@@ -5,6 +5,7 @@ drops the prefix of the base model. transformers itself is asked.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,21 @@ from transformers.core_model_loading import (
     rename_source_key,
     revert_weight_conversion,
 )
+
+from .pending import attribute_of
+
+
+def attribute_renamings(roles: Iterable[str]) -> list[WeightRenaming]:
+    """Return how keys of the files become names of parameters, where torch takes theirs for none.
+
+    Args:
+        roles: of the tensors of a quantized layer.
+    """
+    return [
+        WeightRenaming(rf"\.{re.escape(role)}$", f".{attribute_of(role)}")
+        for role in roles
+        if attribute_of(role) != role
+    ]
 
 
 def module_names(

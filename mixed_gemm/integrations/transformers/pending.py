@@ -23,6 +23,14 @@ from ...nn.linear import Linear
 from .offload import Place
 
 EXTRA_STATE = "_extra_state"  # as torch.nn names it
+
+
+def attribute_of(role: str) -> str:
+    """Return the name of the parameter for a tensor of a layer: torch takes none with a dot, as
+    "weight.absmax" of bitsandbytes has one."""
+    return role.replace(".", "__")
+
+
 STYLE = "_mixed_gemm_style"  # the attribute of a dense layer that is to be sharded over ranks
 
 
@@ -80,7 +88,7 @@ class PendingLinear(nn.Module):
             parameter = nn.Parameter(empty, requires_grad=False)
             # Do nothing: what waits on disk stays as it is here, and nobody may initialise it.
             parameter._is_hf_initialized = True  # type: ignore[attr-defined]
-            self.register_parameter(role, parameter)
+            self.register_parameter(attribute_of(role), parameter)
         self._show_stand_ins()
 
     def _show_stand_ins(self) -> None:
@@ -124,8 +132,10 @@ class PendingLinear(nn.Module):
         if self._style is not None:
             return self._finish_shard(*self._style)
         place, found = Place.of(self), {}
-        for role, tensor in {**dict(self.named_parameters(recurse=False)), **self._more()}.items():
-            fetched = place.fetch(role) if place is not None and tensor.is_meta else None
+        roles = {attribute_of(role): role for role in self._files}
+        for name, tensor in {**dict(self.named_parameters(recurse=False)), **self._more()}.items():
+            role = roles.get(name, name)
+            fetched = place.fetch(name) if place is not None and tensor.is_meta else None
             arrived = not tensor.is_meta and getattr(tensor, "_is_hf_initialized", False)
             if fetched is None and not arrived:
                 raise CheckpointError(

@@ -31,9 +31,9 @@ def from_pretrained(
     """Load a model with its linear layers as ``mixed_gemm.Linear``.
 
     Args:
-        path_or_id: a folder, or a model on the hub: AWQ, GPTQ, compressed-tensors, or what
-            ``save_pretrained`` of such a model wrote; or a .gguf file. With
-            ``quantization_config=MixedGemmConfig(...)``, an unquantized one; None with a
+        path_or_id: a folder, or a model on the hub: AWQ, GPTQ, compressed-tensors, bitsandbytes in
+            4 bits, ModelOpt, or what ``save_pretrained`` of such a model wrote; or a .gguf file.
+            With ``quantization_config=MixedGemmConfig(...)``, an unquantized one; None with a
             ``state_dict``. Of an adapter of peft the model that it names is loaded, and the adapter
             put on it; one that lies beside a model likewise.
         model_class: of transformers, AutoModelForCausalLM when None.

@@ -32,7 +32,7 @@ from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
 from .gguf import file_of
 from .kept import keep_for_saving
-from .names import module_names
+from .names import attribute_renamings, module_names
 from .offload import Place
 from .pending import PendingLinear, pending, warn_of_differences
 from .saving import tell_how_to_load, what_is_saved
@@ -118,6 +118,7 @@ class MixedGemmQuantizer(HfQuantizer):
         found = super().update_weight_conversions(weight_conversions, *model)
         if self._waiting is not None:
             (owner, codec, index), self._waiting = self._waiting, None
+            found = [*attribute_renamings(codec.roles), *found]
             self._swap(owner, codec, index, found)
             for plan in self._plans:
                 self.update_parallel_plan(owner, plan)

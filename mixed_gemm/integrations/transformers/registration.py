@@ -16,7 +16,7 @@ from packaging.version import Version
 from ..._after_import import after_import
 
 METHOD = "mixed_gemm"
-OUR_FILES = "compressed-tensors"  # as save_pretrained and save_checkpoint write them
+OUR_FILES = ("compressed-tensors", "bitsandbytes_4bit")  # as save_pretrained writes them
 MINIMUM = Version("5.17")
 # The choices for float8 weights of quantized files.
 FLOAT8 = ("keep", "int8")
@@ -58,12 +58,13 @@ def register() -> None:
     auto.register_quantization_config(METHOD)(MixedGemmConfig)
     auto.register_quantizer(METHOD)(MixedGemmQuantizer)
     table = auto.AUTO_QUANTIZATION_CONFIG_MAPPING
-    table[OUR_FILES] = _with_our_files(table[OUR_FILES])
+    for method in OUR_FILES:
+        table[method] = _with_our_files(table[method])
 
 
 def _with_our_files(stock: Any) -> Any:
-    """Return the class that transformers makes of a compressed-tensors config, but ours for files
-    that this library wrote: they have a key of that name."""
+    """Return the class that transformers makes of a config, but ours for files that this library
+    wrote: they have a key of that name."""
 
     class Config(stock):
         @classmethod

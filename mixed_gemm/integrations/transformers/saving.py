@@ -1,5 +1,5 @@
 """The files that ``save_pretrained`` writes for a model with quantized layers: compressed-tensors,
-which stock transformers, vLLM and SGLang read.
+which stock transformers, vLLM and SGLang read, or bitsandbytes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from ...formats.ct_encode import Groups, carried, encode
+from ...formats.ct_encode import carried
 from ...formats.kv_cache import kept_of
+from ...formats.outline import outline_of
 from ...formats.readme import write_readme
 from ...formats.save import RECIPE, tell_what_is_lost
 from ...formats.target import CONFIG
+from ...formats.written import written_as
 from ...nn.conv_base import QuantizedConv2d
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
@@ -49,12 +51,6 @@ def what_is_saved(model: nn.Module) -> Saved:
         state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
     from .names import file_names  # this imports transformers
 
-    groups = Groups()
-    in_files = file_names(model, layers) or {name: name for name in layers}
-    for name, layer in layers.items():
-        weight = layer.to_quantized_weight(name)
-        groups.add(weight, in_files[name])
-        state |= {f"{name}.{role}": x.contiguous() for role, x in encode(weight).items()}
     dense = [name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in layers]
     scaled = [name for name, x in modules.items() if isinstance(x, ScaledActivation)]
     source = getattr(getattr(model, "config", None), "quantization_config", None)
@@ -62,6 +58,13 @@ def what_is_saved(model: nn.Module) -> Saved:
     scales = kept_of(model)
     kept = carried(source, has_scales=bool(scales))
     state |= scales
+    outlines = {name: outline_of(layer) for name, layer in layers.items()}
+    groups = written_as(outlines, dense, kept, bool(scaled))
+    in_files = file_names(model, layers) or {name: name for name in layers}
+    for name, layer in layers.items():
+        weight = layer.to_quantized_weight(name)
+        groups.add(weight, in_files[name])
+        state |= {f"{name}.{role}": x.contiguous() for role, x in groups.encode(weight).items()}
     config = groups.configuration(dense, bool(scaled), kept, recipe) if layers else None
     whole = dict.fromkeys(scaled, "an activation function with scales (AutoAWQ)")
     return Saved(state, config, {**groups.own, **whole})
