@@ -132,6 +132,7 @@ class MixedGemmQuantizer(HfQuantizer):
         """
         found = modules_with(index, codec.anchor)
         if not found:
+            check_unread(index, codec, found)  # which knows experts in one tensor
             raise CheckpointError(
                 index.path,
                 "",

@@ -219,7 +219,53 @@ def test_mxfp4_of_gpt_oss_is_refused_as_experts(tmp_path: Path, said: bool) -> N
     for load in (open_checkpoint, mixed_gemm.from_pretrained):
         with pytest.raises(CheckpointError, match=rf"'mxfp4' is not read; {SAID}: gpt-oss"):
             load(folder)
-    run = CliRunner().invoke(app, ["convert", str(folder), str(tmp_path / "out")])
+    for command in ("convert", "quantize"):
+        run = CliRunner().invoke(app, [command, str(folder), str(tmp_path / "out")])
+        assert run.exit_code == 1 and SAID in run.output
+        assert "mixed-gemm convert" not in run.output  # which is refused as well
+
+
+MXFP4 = {
+    "num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True,
+    "dynamic": False, "scale_dtype": "torch.uint8",
+}  # fmt: skip
+SAYS_FLOAT4: dict[str, dict[str, Any]] = {
+    "compressed-tensors": {
+        "quant_method": "compressed-tensors",
+        "format": "mxfp4-pack-quantized",
+        "config_groups": {
+            "group_0": {"targets": ["Linear"], "weights": MXFP4, "input_activations": None}
+        },
+    },
+    "modelopt": {"quant_method": "modelopt", "quant_algo": "MXFP4"},
+}
+
+
+@pytest.mark.parametrize("parts", [("_packed", "_scale"), ("", "_weight_scale")])
+@pytest.mark.parametrize("method", SAYS_FLOAT4)
+def test_gpt_oss_whose_joined_experts_alone_are_packed_is_refused_as_such(
+    tmp_path: Path, method: str, parts: tuple[str, str]
+) -> None:
+    """Where no linear is quantized beside them, no tensor has a name that layers have."""
+
+    def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name, x in tensors.items():
+            if "experts" in name and x.dim() == 3:
+                shapes = ((4, x.shape[2], 32), (4, x.shape[2], 2))
+                for part, shape in zip(parts, shapes, strict=True):
+                    found[name + part] = torch.zeros(shape, dtype=torch.uint8)
+            else:
+                found[name] = x
+        return found
+
+    folder = dense("gpt-oss", tmp_path / "m")
+    packed.rewrite(folder, change, SAYS_FLOAT4[method])
+    for load in (open_checkpoint, mixed_gemm.from_pretrained):
+        with pytest.raises(CheckpointError, match=SAID) as error:
+            load(folder)
+        assert "mlp.experts" in error.value.tensor
+    run = CliRunner().invoke(app, ["eval", str(folder), str(Path(__file__))])
     assert run.exit_code == 1 and SAID in run.output
 
 
