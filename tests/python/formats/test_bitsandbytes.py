@@ -224,6 +224,9 @@ MODELS = {
         "a": layer, "b": lambda: mixed_gemm.Linear.from_float(torch.nn.Linear(128, 64), "w4a16")
     },
     "a dense name that ends one": {"aa": layer, "a": lambda: torch.nn.Linear(4, 4)},
+    "a dense name whose dot is any letter": {
+        "bxa": layer, "b": lambda: torch.nn.ModuleDict({"a": torch.nn.Linear(4, 4)})
+    },
 }  # fmt: skip
 
 

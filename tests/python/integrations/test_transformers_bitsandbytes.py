@@ -15,8 +15,10 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from support import tiny_llama
+from transformers.quantizers.quantizers_utils import should_convert_module
 
 import mixed_gemm
+from mixed_gemm.formats.bnb_encode import are_told_apart
 
 pytest.importorskip("bitsandbytes", reason="the oracle: pip install bitsandbytes")
 pytest.importorskip("accelerate", reason="transformers reads bitsandbytes with it")
@@ -175,6 +177,13 @@ def test_codes_that_lie_in_another_dtype_are_loaded_as_they_are(tmp_path: Path) 
     for name in tiny_llama.LINEARS:
         wanted = checkpoint.layer(name).dequantize()
         assert torch.equal(model.get_submodule(name).dequantize(), wanted)
+
+
+@pytest.mark.parametrize("dense", ("fc1", "a.fc1", "a", "a.b", "b", "a.bb", "lm_head"))
+@pytest.mark.parametrize("layer", ("a.fc1", "a.b.fc1", "a.b", "a_b", "axb.fc1", "a.bb", "xlm_head"))
+def test_names_are_told_apart_as_transformers_does(layer: str, dense: str) -> None:
+    converts: bool = should_convert_module(layer, [dense])
+    assert are_told_apart([layer], [dense]) == converts
 
 
 def test_layers_are_left_on_disk(tmp_path: Path) -> None:
