@@ -4,7 +4,7 @@ is run, in processes of their own.
     python -m tools.pages round_trips        writes the page; three minutes on two cores
     python -m tools.pages.round_trips w8a8   prints the rows whose names hold that
 
-It needs the library, transformers, peft, accelerate, compressed-tensors and typer.
+It needs the library, transformers, peft, accelerate, compressed-tensors, bitsandbytes and typer.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from . import ROOT, elsewhere
 from .page import Page, whole
 from .table import table, versions
 
-PACKAGES = ("transformers", "peft", "accelerate", "compressed_tensors", "typer")
-TOLD = ("torch", "transformers", "compressed-tensors", "peft")  # with their versions
+PACKAGES = ("transformers", "peft", "accelerate", "compressed_tensors", "bitsandbytes", "typer")
+TOLD = ("torch", "transformers", "compressed-tensors", "bitsandbytes", "peft")  # with versions
 MINUTES = 10  # after which a process hangs
 # Processes that run side by side; a stage reads what those before it left.
 STAGES: tuple[tuple[tuple[str, ...], ...], ...] = (
@@ -132,8 +132,8 @@ def page(rows: Rows) -> str:
   {refused} are refused, each with a sentence; none is silently something else.
 - **Whatever the scheme, mixed_gemm reads it back**, from every way of saving, and so does
   transformers once mixed_gemm is imported.
-- **Stock transformers reads all that compressed-tensors has a place for**, and refuses the rest: it
-  raises at zero points, of its own files too.
+- **Stock transformers reads all that compressed-tensors has a place for, and code books as
+  bitsandbytes**, and refuses the rest: it raises at zero points, of its own files too.
 
 `python -m tools.pages round_trips` runs every cell, each reload in a process that did not save, and
 writes this page. {packages}, CPU, float32.

@@ -37,7 +37,8 @@ def save(subject: Subject, model: Any, folder: Path) -> str:
     model.save_pretrained(folder / "saved")
     mixed_gemm.save_checkpoint(model, folder / "checkpoint")
     configs = [json.loads((folder / x / "config.json").read_text()) for x in SAVED]
-    formats = {config["quantization_config"]["format"] for config in configs}
+    said = [config["quantization_config"] for config in configs]
+    formats = {found.get("format", found["quant_method"]) for found in said}
     return f"`{formats.pop()}`" if len(formats) == 1 else f"{WRONG}: {sorted(formats)}"
 
 
