@@ -50,7 +50,7 @@ class Codec(Protocol):
         """Read a layer."""
 
     def module_of(self, name: str) -> str:
-        """What a layer is of: "linear", "conv1d" or "embedding"; ``Decoded`` has it."""
+        """The kind of a layer: "linear", "conv1d" or "embedding"; ``Decoded`` has it."""
 
     def dtype_of(self, layer: LayerTensors) -> torch.dtype | None:
         """The dtype that a file wants a weight dequantized to; ``Decoded`` has it."""

@@ -305,8 +305,7 @@ class CompressedTensors(Decoded):
         )
 
     def module_of(self, name: str) -> str:
-        """What a layer is of, "linear", "conv1d" or "embedding", as this library says it of its own
-        files."""
+        """The kind of a layer, "linear", "conv1d" or "embedding", as our own files say it."""
         if name in self._rules.conv1d:
             return "conv1d"
         return "embedding" if name in self._rules.embeddings else "linear"

@@ -105,7 +105,7 @@ class Decoded:
     axes: Axes | None = None
 
     def module_of(self, name: str) -> str:
-        """What a layer is of; a linear in the files of others."""
+        """The kind of a layer; "linear" in the files of others."""
         return "linear"
 
     def dtype_of(self, layer: LayerTensors) -> torch.dtype | None:
