@@ -215,12 +215,15 @@ class DenseCheckpoint:
                 "Hint: skip them"
             )
 
-    def outline(self, name: str) -> Outline:
-        """Return what is known of a layer before it is read.
+    def outline(self, name: str) -> Outline | None:
+        """Return what is known of a layer before it is read; None where a method of others makes
+        its weight, which may have a ``pre_scale``.
 
         Args:
             name: one of ``layers``.
         """
+        if not isinstance(self._rounding, RoundToNearest):
+            return None
         kind = "conv1d" if self._is_conv1d(name) else "linear"
         dtype: Any = self._index.dtype(name + _SUFFIX)
         return Outline(self.schemes[name], self.shape(name), dtype, kind)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import mixed_gemm
 from mixed_gemm.formats import CheckpointError, open_checkpoint, save_checkpoint
+from mixed_gemm.quantization import DenseCheckpoint
 from mixed_gemm.weights.books import BookWeight
 from mixed_gemm.weights.codes import values_of
 from mixed_gemm.weights.scheme import SCHEMES, Scheme
@@ -241,6 +242,29 @@ def test_what_a_file_of_theirs_has_no_place_for_is_our_own(tmp_path, case):
     for name in read.layers:
         kept = read.layer(name).to_module(model[name].weight.dtype).weight
         assert torch.equal(kept.dequantize(), model[name].weight.dequantize())
+
+
+class Smoothing:
+    """A method of a user, whose weights have what no outline can foretell."""
+
+    def prepare(self, *given):
+        pass
+
+    def weight(self, name, target):
+        k = target.layer.weight.shape[1]
+        found = BookWeight.from_float(target.layer.weight, target.scheme).unpacked(name)
+        return found.with_fields(pre_scale=torch.full((k,), 2.0)).to_module(torch.float32).weight
+
+    def note(self, name):
+        return ""
+
+
+def test_what_a_method_of_others_makes_is_kept(tmp_path):
+    save_file({"a.weight": weight(64, 128, torch.float32)}, tmp_path / "m.safetensors")
+    source = DenseCheckpoint(tmp_path / "m.safetensors", "nf4", method=Smoothing())
+    save_checkpoint(source, tmp_path / "out")
+    found = open_checkpoint(tmp_path / "out").layer("a").pre_scale
+    assert torch.equal(found, torch.full((128,), 2.0))
 
 
 def test_a_dense_folder_is_quantized_to_it(tmp_path):
