@@ -5,126 +5,29 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .._progress import Progress, track
-from ..nn.conv_base import QuantizedConv2d
-from ..nn.embedding import Embedding
-from ..nn.linear import Linear
-from ..ops.problem import DTYPES
-from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
 from .companions import copy_companion, find_companions
 from .config import without_quantization
-from .ct_encode import OWN_ROLES, carried
 from .durable import write_new_file
 from .errors import CheckpointWarning
-from .kv_cache import kept_of, lost_of
-from .layer import LayerTensors
-from .outline import Outline, outline_of
+from .kv_cache import lost_of
 from .readme import README, write_readme
 from .shards import ShardWriter
+from .sources import FromCheckpoint, FromModel, Source, Stream
 from .target import CONFIG, TargetFolder
 from .written import written_as
 
 MAX_SHARD_BYTES = 5 * 10**9  # as transformers
 HEAD = "lm_head"  # as models of transformers call it
 TIED = "tie_word_embeddings"  # in config.json
-RECIPE = "mixed_gemm_recipe"  # the attribute of a model that says how it was quantized
-
-
-class _Source(Protocol):
-    """The model that is written: layers one by one, other tensors, and the config."""
-
-    layers: tuple[str, ...]
-    ignore: tuple[str, ...]
-    config: dict[str, Any]
-    carried: dict[str, Any]
-
-    def outline(self, name: str) -> Outline | None: ...
-    def layer(self, name: str) -> QuantizedWeight: ...
-    def plain(self) -> Iterator[tuple[str, Tensor]]: ...
-
-
-class Stream(_Source, Protocol):
-    """A checkpoint whose layers are made while they are written: quantization.DenseCheckpoint."""
-
-    path: Path
-    files: Any
-
-
-class _FromModel:
-    def __init__(self, model: nn.Module) -> None:
-        modules = dict(model.named_modules(remove_duplicate=False))
-        _refuse_adapters(modules)
-        self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear | Embedding)}
-        self.layers = tuple(self._quantized)
-        self._convs = {x: m for x, m in modules.items() if isinstance(m, QuantizedConv2d)}
-        linears = {x for x, m in modules.items() if isinstance(m, nn.Linear)}
-        self.ignore = tuple(linears - self._quantized.keys())
-        to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
-        self.config: dict[str, Any] = to_dict()
-        found = getattr(getattr(model, "config", None), "quantization_config", None)
-        self._model, self._kept = model, kept_of(model)
-        self.carried = carried(found, has_scales=bool(self._kept))
-        self.recipe: Mapping[str, Any] | None = getattr(model, RECIPE, None)
-
-    def outline(self, name: str) -> Outline | None:
-        return outline_of(self._quantized[name])
-
-    def layer(self, name: str) -> QuantizedWeight:
-        return self._quantized[name].to_quantized_weight(name)
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether it lies on several ranks, which then read it together."""
-        tensors = (*self._model.parameters(), *self._model.buffers())
-        return any(hasattr(x, "full_tensor") for x in tensors)
-
-    def plain(self) -> Iterator[tuple[str, Tensor]]:
-        tied = getattr(self._model, "all_tied_weights_keys", None) or {}  # transformers ties again
-        inside = tuple(f"{name}." for name in (*self.layers, *self._convs))
-        state = self._model.state_dict()
-        _refuse_scaled_activations(state, (*self.layers, *self._convs))
-        for name, tensor in state.items():
-            if name not in tied and not name.startswith(inside) and isinstance(tensor, Tensor):
-                whole = getattr(tensor, "full_tensor", None)
-                yield name, tensor if whole is None else whole()
-        for name, conv in self._convs.items():  # dense: the format knows linears only
-            dense = conv.to_float().state_dict()
-            yield from ((f"{name}.{part}", tensor) for part, tensor in dense.items())
-        yield from self._kept.items()
-
-
-class _FromCheckpoint:
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.layers = tuple(checkpoint.layers)
-        self.config = checkpoint.config
-        self.carried = carried(checkpoint.quantization_config, has_scales=True)
-        weights = [x for x in checkpoint.tensors if x.endswith(".weight")]
-        matrices = [x for x in weights if len(checkpoint.tensor_shape(x)) == 2]
-        self.ignore = tuple(name.removesuffix(".weight") for name in matrices)
-        self._checkpoint = checkpoint
-        self.recipe = _recipe_in(checkpoint.config)
-
-    def outline(self, name: str) -> Outline | None:
-        info, codec = self._checkpoint.layers[name], self._checkpoint.codec
-        layer = LayerTensors(self._checkpoint.index, name)
-        dtype = codec.dtype_of(layer) or _dtype_in(self.config)
-        has_more = any(map(layer.has, OWN_ROLES))
-        return Outline(info.scheme, info.shape, dtype, codec.module_of(name), has_more)
-
-    def layer(self, name: str) -> QuantizedWeight:
-        return self._checkpoint.layer(name)
-
-    def plain(self) -> Iterator[tuple[str, Tensor]]:
-        _refuse_scaled_activations(self._checkpoint.tensors, ())
-        return ((name, self._checkpoint.tensor(name)) for name in self._checkpoint.tensors)
 
 
 def _untied(config: Mapping[str, Any], layers: Iterable[str]) -> dict[str, Any]:
@@ -148,42 +51,6 @@ def _tied_head(config: Mapping[str, Any], layers: Iterable[str]) -> set[str]:
     tied = config.get(TIED, inner.get(TIED, True))
     is_language = "vocab_size" in inner
     return {HEAD} if is_language and tied and HEAD not in layers else set()
-
-
-def _dtype_in(config: Mapping[str, Any]) -> torch.dtype:
-    """The dtype that the configuration of a model states; float32 where it states none."""
-    named = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
-    return next((x for x in DTYPES if str(x).removeprefix("torch.") == named), torch.float32)
-
-
-def _recipe_in(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The recipe in a folder of this library, which goes along when it is written again."""
-    found: Any = config
-    for key in ("quantization_config", "mixed_gemm", "recipe"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else None
-
-
-def _refuse_adapters(modules: Mapping[str, nn.Module]) -> None:
-    """Raise ValueError where peft put something around a layer: its tensors would be written under
-    names that no reader knows."""
-    for name, module in modules.items():
-        if hasattr(module, "base_layer") and hasattr(module, "active_adapters"):
-            raise ValueError(
-                f"save_checkpoint: {name} has an adapter on it, which the format has no place for. "
-                "Hint: merge_and_unload() of peft makes one layer of both; save_pretrained of peft "
-                "keeps the adapter apart, for mixed_gemm.from_pretrained"
-            )
-
-
-def _refuse_scaled_activations(names: Iterable[str], layers: Iterable[str]) -> None:
-    own = {f"{layer}.scales" for layer in layers}
-    for name in names:
-        if name.endswith(".scales") and name not in own:
-            raise ValueError(
-                f"{name}: AutoAWQ scales this activation, which compressed-tensors has no place "
-                "for. Hint: save_pretrained of a model from mixed_gemm.from_pretrained keeps it"
-            )
 
 
 def tell_what_is_lost(source: Any, path: str | Path) -> None:
@@ -264,16 +131,16 @@ def save_checkpoint(
         OSError: a file cannot be written: a full disk, say.
         CheckpointError: the source cannot be read.
     """
-    given: _Source
+    given: Source
     if isinstance(source, nn.Module):
-        given = _FromModel(source)
+        given = FromModel(source)
     else:
-        given = _FromCheckpoint(source) if isinstance(source, Checkpoint) else source
+        given = FromCheckpoint(source) if isinstance(source, Checkpoint) else source
     if not given.layers:
         raise ValueError(
             "save_checkpoint: no layer is a mixed_gemm.Linear. Hint: mixed_gemm.quantize_ first"
         )
-    if isinstance(given, _FromModel) and given.is_spread and not _writes(given):
+    if isinstance(given, FromModel) and given.is_spread and not _writes(given):
         return
     tell_what_is_lost(source, path)
     companions = () if isinstance(source, nn.Module) else find_companions(source.path)
@@ -304,7 +171,7 @@ def save_checkpoint(
         target.publish()
 
 
-def _writes(given: _FromModel) -> bool:
+def _writes(given: FromModel) -> bool:
     """Whether this rank writes: the first one does. The others give it their shards, and return
     when it has asked for all of them."""
     import torch.distributed as dist

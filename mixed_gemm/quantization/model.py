@@ -12,7 +12,7 @@ from torch import nn
 from typing_extensions import Unpack
 
 from .._progress import Progress, track
-from ..formats.save import RECIPE
+from ..formats.sources import RECIPE
 from ..nn.fused import fuse_activations
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, wrong_value
 from .asked import AnyScheme, AskedScheme

@@ -16,7 +16,8 @@ from ...formats.ct_encode import carried
 from ...formats.kv_cache import kept_of
 from ...formats.outline import outline_of
 from ...formats.readme import write_readme
-from ...formats.save import RECIPE, tell_what_is_lost
+from ...formats.save import tell_what_is_lost
+from ...formats.sources import RECIPE
 from ...formats.target import CONFIG
 from ...formats.written import written_as
 from ...nn.conv_base import QuantizedConv2d

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import mixed_gemm
-from mixed_gemm.formats.save import RECIPE
+from mixed_gemm.formats.sources import RECIPE
 from mixed_gemm.quantization import methods
 
 

@@ -23,7 +23,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import mixed_gemm  # noqa: E402
-from mixed_gemm.formats.save import RECIPE  # noqa: E402
+from mixed_gemm.formats.sources import RECIPE  # noqa: E402
 
 FILE = ROOT / "tests" / "data" / "quantize_calls.txt"
 CALLS = """
