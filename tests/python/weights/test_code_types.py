@@ -13,6 +13,7 @@ from torch import nn
 
 import mixed_gemm
 from mixed_gemm.formats.checkpoint import open_checkpoint
+from mixed_gemm.formats.outline import Outline
 from mixed_gemm.formats.save import save_checkpoint
 from mixed_gemm.ops.problem import WEIGHTS, WeightType, float_weight
 from mixed_gemm.quantization.methods import HQQ, AutoRound, Distilled
@@ -130,6 +131,9 @@ def test_a_checkpoint_keeps_codes_to_the_bit(tmp_path: Path, k: int) -> None:
     class One:
         layers, ignore, config, carried = ("layer",), (), dict[str, Any](), dict[str, Any]()
         path, files = tmp_path / "none", ()
+
+        def outline(self, name: str) -> Outline:
+            return Outline(TOY, given.shape, torch.float32)
 
         def layer(self, name: str) -> QuantizedWeight:
             return given
