@@ -23,8 +23,8 @@ def scheme_of(layer: LayerInfo) -> str:
     group = "per channel" if layer.group_size == -1 else f"group {layer.group_size}"
     if layer.block is not None:
         group = "blocks of {} x {}".format(*layer.block)
-    elif layer.strategy:
-        group = f"per {layer.strategy}"
+    elif layer.strategy == "tensor":
+        group = "per tensor"
     text = f"{numbers} {group}{', zeros' if layer.has_zeros else ''}"
     side = layer.input_activations
     if side is None:
