@@ -147,7 +147,8 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         del destination[f"{prefix}weight"]
         stored = shards.state_of(sharded, self.scheme) if weight is None else weight.stored()
         for name, tensor in stored.items():
-            destination[prefix + name] = tensor if keep_vars else tensor.detach()
+            # Columns of a larger part, as of layers that are fused, are refused by safetensors.
+            destination[prefix + name] = tensor if keep_vars else tensor.detach().contiguous()
 
     def _load_from_state_dict(
         self,

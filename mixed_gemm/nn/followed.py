@@ -18,7 +18,8 @@ from torch.compiler import is_dynamo_compiling
 
 from ..weights.tensor import QuantizedTensor
 
-_KEPT = ("plain_weight", "plain_bias", "_followed", "_set_aside")
+# Attributes that follow the parameters, so that no copy of a module has them.
+FOLLOWING = ("plain_weight", "plain_bias", "_followed", "_set_aside", "piece")
 
 
 class FollowedParameters(dict[str, Any]):
@@ -150,7 +151,7 @@ class FollowsWeight(nn.Module):
             self.follow_weight()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _KEPT:  # nn.Module would register a bias again
+        if name in FOLLOWING:  # nn.Module would register a bias again
             object.__setattr__(self, name, value)
             return
         super().__setattr__(name, value)
@@ -163,7 +164,7 @@ class FollowsWeight(nn.Module):
             self.follow_weight()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: x for name, x in self.__dict__.items() if name not in _KEPT}
+        return {name: x for name, x in self.__dict__.items() if name not in FOLLOWING}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]

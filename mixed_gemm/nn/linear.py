@@ -19,6 +19,7 @@ from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor, part_problems
 from ..weights.values import refuse_non_finite
 from .base import QuantizedModule
+from .joined import JoinedLayer
 from .tracing import is_traced_through, typed
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @holds("linear")
-class Linear(QuantizedModule, nn.Linear):
+class Linear(JoinedLayer, QuantizedModule, nn.Linear):
     """y = x @ w.T + bias, w stored in 4 or 8 bits.
 
     The constructor makes a module that computes w = 0, to be filled by ``load_state_dict``; use
@@ -111,7 +112,8 @@ class Linear(QuantizedModule, nn.Linear):
             return nn.functional.linear(input, self.weight, self.bias)
         plain = self.plain_weight
         if plain is not None:
-            return plain.product(input, self.plain_bias)  # type: ignore[no-any-return]
+            found = None if self.piece is None else self.joined_product(input, plain)
+            return plain.product(input, self.plain_bias) if found is None else found
         if self._sharded() is not None:
             return shards.linear(input, self.weight, self.bias)
         return nn.functional.linear(input, self.weight, self.bias)  # dense again

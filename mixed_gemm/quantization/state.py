@@ -14,10 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..nn.followed import FOLLOWING
 from .values import fresh, is_leaf, same
 
-# Attributes that every module has, and those of libraries that come and go with hooks, which stay.
-BOOKKEEPING = frozenset(nn.Module().__dict__) | {
+# Attributes that every module has, those of ours that follow its parameters, and those of libraries
+# that come and go with hooks, which stay.
+BOOKKEEPING = frozenset((*nn.Module().__dict__, *FOLLOWING)) | {
+    "joint",
+    "place",
     "forward",
     "_old_forward",
     "_hf_hook",
