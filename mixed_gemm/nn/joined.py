@@ -1,4 +1,4 @@
-"""A linear layer that may be one of several whose products are one, see ``joint``."""
+"""A linear layer that may be one of several whose products are one, see ``one_product``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 from ..weights.dependents import has_views
 from ..weights.tensor import QuantizedTensor
 from .followed import FollowsWeight
-from .joint import Joint, Piece
+from .joint import Joint
+from .one_product import Piece
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 

@@ -20,7 +20,7 @@ from ..ops.problem import PAD_N
 from .fp8_blocks import block_of
 from .tensor import QuantizedTensor
 
-# What two weights must have in common -> of a weight: as it is compared, and as text.
+# Each row: what two weights must have in common, how it is compared, and the text of it.
 _ALIKE: tuple[tuple[str, Callable[[Any], Any], Callable[[Any], str]], ...] = (
     ("kind of weight", type, lambda w: w.kind),
     ("scheme", lambda w: w.scheme, lambda w: str(w.scheme)),
@@ -100,17 +100,17 @@ def joined(weights: Sequence[QuantizedTensor]) -> Joined:
         name: tensor.new_zeros(shapes[name]) if name in rows else tensor
         for name, tensor in first.tensors().items()
     }
-    pieces: list[dict[str, Tensor]] = []
+    slices: list[dict[str, Tensor]] = []
     for weight, (start, _) in zip(weights, places, strict=True):
         before = kind.shapes((start, k), scheme)
-        piece: dict[str, Tensor] = {}
+        mine: dict[str, Tensor] = {}
         for name, tensor in weight.tensors().items():
             if (dim := rows.get(name)) is not None:
                 begins = before[name][dim] if start else 0
-                piece[name] = parts[name].narrow(dim, begins, tensor.shape[dim])
-                _copy(piece[name], tensor)
-        pieces.append(piece)
-    return Joined(kind(parts, scheme, (count, k), first.dtype), places, tuple(pieces))
+                mine[name] = parts[name].narrow(dim, begins, tensor.shape[dim])
+                _copy(mine[name], tensor)
+        slices.append(mine)
+    return Joined(kind(parts, scheme, (count, k), first.dtype), places, tuple(slices))
 
 
 def _copy(target: Tensor, source: Tensor) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.products import counting
 from torch import Tensor, nn
 
 import mixed_gemm
+from benchmarks.counting import counting
 from mixed_gemm.nn.joint import Joint
 
 K = 96
@@ -199,14 +199,14 @@ def test_threads() -> None:
 
 
 def _kept(model: Attention) -> Any:
-    pending = model.q.joint.pending
+    pending = model.q.joint.product.pending
     return None if pending is None else pending.rest
 
 
 def test_nothing_is_kept_after_the_last_call() -> None:
     model, _ = pair()
     model(torch.randn(4, K))
-    assert _kept(model) is None and model.q.joint.traced is None
+    assert _kept(model) is None and model.q.joint.product.traced is None
 
 
 def test_an_exception_between_two_calls_keeps_nothing() -> None:
@@ -380,9 +380,7 @@ def test_state_dicts_are_those_of_layers_apart(assign: bool) -> None:
     assert list(mine) == list(other)
     assert all(torch.equal(mine[x], other[x]) and mine[x].is_contiguous() for x in mine)
     torch.manual_seed(5)
-    new = {
-        name: torch.rand_like(x) if x.is_floating_point() else x for name, x in other.items()
-    }
+    new = {name: torch.rand_like(x) if x.is_floating_point() else x for name, x in other.items()}
     model.load_state_dict(copy.deepcopy(new), assign=assign)
     apart.load_state_dict(copy.deepcopy(new), assign=assign)
     assert_same(model, apart, torch.randn(4, K), 1)
@@ -470,7 +468,7 @@ def test_compiled_graphs_have_one_product(mode: Any, bias: bool) -> None:
             x = torch.randn(4, K)
             assert torch.equal(run(x), apart(x))
         assert counts == [1]  # and none of the calls compiled again
-    assert model.attention.q.joint.traced is None
+    assert model.attention.q.joint.product.traced is None
 
 
 def test_compiled_with_gradients_each_runs_by_itself() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class counting(TorchDispatchMode):  # noqa: N801 (used as a function)
+class counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """``with counting() as count``: ``count.calls`` ops of the library ran."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls = 0
 
     def __torch_dispatch__(
