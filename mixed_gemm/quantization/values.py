@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ..ops.errors import ArgumentValueError
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+# Handles of hooks know the dictionary that these are in: copies of them do not work.
+_SHARED = (type, nn.Module, nn.Parameter, MethodType, torch.Stream, RemovableHandle)
 _CONTAINERS = (tuple, list, set, frozenset, Mapping)
 _COPIED = (Tensor, np.ndarray, torch.Generator, *_CONTAINERS)
 _WORDS = 1 << 16  # words that are multiplied by numbers of their own; more are taken in turns
@@ -27,7 +30,7 @@ def is_leaf(value: Any) -> bool:
     """Tell whether a value is shared between runs: numbers, weights, modules, functions and
     configurations are."""
     return (
-        isinstance(value, (*PLAIN, type, nn.Module, nn.Parameter, MethodType, torch.Stream))
+        isinstance(value, (*PLAIN, *_SHARED))
         or callable(value)
         or type(value).__name__.endswith("Config")
         or not (isinstance(value, _COPIED) or hasattr(value, "__dict__"))

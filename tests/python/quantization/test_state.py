@@ -494,3 +494,14 @@ def test_attributes_that_cannot_be_copied_stay() -> None:
         runs(torch.zeros(2))
         assert len(model.past) == 1
     assert model.lock[0] is lock
+
+
+def test_handles_of_hooks_stay_those_of_the_hooks() -> None:
+    """A copy of one knows no dictionary any more, and cannot be copied again or removed."""
+    model = nn.Linear(2, 2)
+    model.handles = [model.register_forward_hook(lambda module, args, output: output + 1)]
+    with Runs(model) as runs:
+        for _ in range(2):
+            runs(torch.zeros(2))
+    model.handles[0].remove()
+    assert not model._forward_hooks
