@@ -23,6 +23,8 @@ from .nn.embedding import Embedding
 from .nn.linear import Linear
 from .ops import families as _ops
 from .ops.families import *  # noqa: F403  # every public op
+from .quantization.fuse import fuse_, unfuse_
+from .quantization.fuse_report import FuseReport
 from .quantization.model import quantize_
 from .quantization.report import Report
 from .selection.planning import plan, why_not
@@ -42,6 +44,7 @@ __all__ = [
     "CheckpointWarning",
     "Conv2d",
     "Embedding",
+    "FuseReport",
     "Int8Conv2d",
     "Linear",
     "MixedGemmConfig",  # noqa: F405  # __getattr__ has it
@@ -52,6 +55,7 @@ __all__ = [
     "enable_transformers",
     "env",
     "from_pretrained",
+    "fuse_",
     "open_checkpoint",
     "plan",
     "quantize_",
@@ -59,6 +63,7 @@ __all__ = [
     "quantize_weight",
     "save_checkpoint",
     "tune",
+    "unfuse_",
     "why_not",
 ]
 __all__ += _ops.__all__

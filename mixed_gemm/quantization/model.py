@@ -17,6 +17,9 @@ from ..nn.fused import fuse_activations
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, wrong_value
 from .asked import AnyScheme, AskedScheme
 from .evaluate import Perplexity, perplexity
+from .example import example_of
+from .fuse import fuse_
+from .fuse_report import FuseReport
 from .method_for import method_for
 from .methods.base import BlockMethod, CompleteMethod, Method, reads_calibration
 from .methods.names import FEWER_BITS, named
@@ -89,8 +92,8 @@ def quantize_(
         options: the rest, see :class:`mixed_gemm.quantization.Options`.
         bits, group_size, symmetric, zero_mode, activations: the same as in ``Scheme.named``, for
             every layer; ``bits`` may be 3 or 2 with a method that has a setting ``bits``.
-        block_size, average_bits, smooth, fuse_activations, embeddings, evaluate, progress: the same
-            as in ``Options``; ``evaluate`` is int64 ``[T]``.
+        block_size, average_bits, smooth, fuse_activations, embeddings, fuse, evaluate, progress: as
+            in ``Options``; ``evaluate`` is int64 ``[T]``.
 
     Returns:
         A report: names, reasons, bytes, errors. ``print`` it. Where no layer is quantized, a
@@ -121,9 +124,21 @@ def quantize_(
     _refuse(targets)
     if options.average_bits is not None and fewer:
         wrong_value("quantize_", "bits", "be 4 with average_bits", "fewer")
+    example = _example(model, calibration) if options.fuse and targets else None
     rounding, before = _prepare(model, targets, asked, chosen, calibration, options)
     layers = _replace(model, targets, skipped, rounding, options)
-    return _report(model, targets, rounding, layers, before, options)
+    products = None if example is None else fuse_(model, example_inputs=example)
+    return _report(model, targets, rounding, layers, before, options, products)
+
+
+def _example(model: nn.Module, calibration: Iterable[Any] | None) -> Any:
+    """Return what the model is run on to see which layers read the same."""
+    if isinstance(calibration, list | tuple) and calibration:
+        return calibration[0]
+    return example_of(
+        "quantize_", "fuse", model,
+        hint="without it, and then mixed_gemm.fuse_(model, example_inputs=...)",
+    )  # fmt: skip
 
 
 def _refuse(targets: Mapping[str, Target]) -> None:
@@ -188,6 +203,7 @@ def _report(
     layers: dict[str, LayerReport],
     before: Perplexity | None,
     options: Options,
+    products: FuseReport | None,
 ) -> Report:
     """Note on the model how it was quantized, tell the integrations, and sum up."""
     schemes = sorted({str(target.scheme) for target in targets.values()})
@@ -195,7 +211,7 @@ def _report(
     for told in AFTER_QUANTIZE:
         told(model)
     after = _perplexity(model, options.evaluate, options.progress)
-    return Report(layers, before, after, rounding.calibrated)
+    return Report(layers, before, after, rounding.calibrated, products)
 
 
 def _perplexity(

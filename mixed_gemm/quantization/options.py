@@ -37,6 +37,9 @@ class Options:
         fuse_activations: whether an ``nn.Sequential`` runs a layer and the ReLU, ReLU6, GELU or
             SiLU right behind it in one kernel: see ``mixed_gemm.nn.FusedSequential``. Not for
             linears of "w8a8" and "fp8"; an ``Int8Conv2d`` runs ReLU only.
+        fuse: whether linears that read the same tensor run as one product, see
+            :func:`mixed_gemm.fuse_`, whose example is the first batch of a list that calibrates, or
+            is made for models of transformers that read tokens or pixels.
         embeddings: whether every ``nn.Embedding`` becomes a :class:`mixed_gemm.Embedding`, rows of
             int8 with a scale each, whatever the scheme; ``skip`` counts, and one that is tied (to
             an output head, say) stays.
@@ -50,6 +53,7 @@ class Options:
     smooth: float | Literal["search"] | None = None
     fuse_activations: bool = False
     embeddings: bool = False
+    fuse: bool = False
     evaluate: torch.Tensor | None = field(default=None, compare=False)
     progress: Progress = True
 
@@ -67,6 +71,7 @@ class OldKeywords(TypedDict, total=False):
     smooth: float | Literal["search"] | None
     fuse_activations: bool
     embeddings: bool
+    fuse: bool
     evaluate: torch.Tensor | None
     progress: Progress
 

@@ -8,10 +8,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..weights.scheme import Scheme
 from .evaluate import Perplexity
 from .select import ALREADY
+
+if TYPE_CHECKING:
+    from .fuse_report import FuseReport
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,14 @@ class Report:
         before, after: perplexity of the dense and of the quantized model, where it was asked for.
         calibrated: block, or the rest of the model, -> how a method that goes by blocks found what
             it is called with, and why not in a faster way; in the order in which they ran.
+        products: the report of :func:`mixed_gemm.fuse_`, where ``fuse`` was asked for, else None.
     """
 
     layers: Mapping[str, LayerReport] = field(default_factory=dict)
     before: Perplexity | None = None
     after: Perplexity | None = None
     calibrated: Mapping[str, str] = field(default_factory=dict)
+    products: FuseReport | None = None
 
     @property
     def quantized(self) -> tuple[str, ...]:
@@ -179,4 +185,6 @@ class Report:
         if self.skipped:
             lines.append(f"{len(self.skipped)} layers skipped:")
             lines += told_together(self.skipped)
+        if self.products is not None:
+            lines.append(str(self.products))
         return "\n".join(lines)
