@@ -106,7 +106,7 @@ def refuse_foresight(
     ids = tokens[:_PROBE]
     other = ids.clone()
     other[-1] = (ids[-1] + 1) % vocabulary
-    with torch.inference_mode():
+    with torch.no_grad():
         first, second = (run(x.unsqueeze(0)).logits[0].float() for x in (ids, other))
     change = (first - second).abs().amax(-1)
     if float(change[:-1].max()) > 0.01 * float(change[-1]):
@@ -190,6 +190,10 @@ def command(
         typer.Option("--dtype", help="Of the activations.", show_default="as the model says"),
     ] = None,
     device: Device = "",
+    fuse: Annotated[
+        bool,
+        typer.Option("--fuse", help="Run layers that read the same tensor as one product."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Perplexity of a model on texts, by a sliding window, and its scores on tasks of lm-eval.
@@ -212,6 +216,7 @@ def command(
 
     where = parse_device(device)
     loaded = load(model, dtype, where, bits, group_size)
+    products = mixed_gemm.fuse_(loaded) if fuse else None
     made_for = longest_input(loaded.config)
     run = runner_of(loaded, model, made_for)
     vocabulary = loaded.get_input_embeddings().num_embeddings
@@ -220,6 +225,9 @@ def command(
         "model": model, "quantized_layers": len(linears), "dtype": str(loaded.dtype)[6:],
         "device": str(where),
     }  # fmt: skip
+    if products is not None:
+        about |= {"fused_layers": len(products.fused), "products": len(products.sets)}
+        note(f"{len(products.fused)} layers run as {len(products.sets)} products")
     others = [x.group_size for x in linears if bits and x.group_size != group_size]
     for size, count in Counter(others).items():
         fits = f"groups of {size}" if size != -1 else "one group for each channel"

@@ -162,6 +162,10 @@ def of_loading_shards(names: Names) -> None:
     of_tensor_parallelism({"block": names["empty"]})
 
 
+def of_fusing(names: Names) -> None:
+    assert str(names["report"]) + "\n" == BLOCKS["docs/fusing.md", "", 0].text
+
+
 def of_fsdp(names: Names) -> None:
     assert isinstance(names["model"][0].weight.to_local(), mixed_gemm.QuantizedTensor)
 
@@ -190,6 +194,7 @@ EXAMPLES = {
     ("docs/checkpoints.md", "python", 3): Example(of_accelerate, needs=(("accelerate", None),)),
     ("docs/adapters.md", "python", 0): Example(of_adapters, needs=(("peft", None),)),
     ("docs/graphs.md", "python", 0): Example(of_graphs),
+    ("docs/fusing.md", "python", 0): Example(of_fusing, needs=(("transformers", "5.17"),)),
     ("docs/parallel.md", "python", 0): Example(of_tensor_parallelism, process_group),
     ("docs/parallel.md", "python", 1): Example(of_fsdp, process_group),
     ("docs/parallel.md", "python", 2): Example(of_first_fsdp, process_group),
@@ -214,6 +219,7 @@ NOT_RUN = {
     ("docs/recipes.md", "", 2): "the output of git diff --stat",
     ("docs/recipes.md", "", 3): "the output of git diff --stat",
     ("docs/recipes.md", "", 4): "the output of git diff --stat",
+    ("docs/fusing.md", "", 0): "what the block before it prints, which of_fusing compares",
     ("docs/numerics.md", "", 0): "a formula; mixed_gemm/reference/gemm.py computes it",
 }
 

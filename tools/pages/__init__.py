@@ -20,8 +20,8 @@ sys.path.append(str(ROOT / "tools"))
 
 # Every page, by its module.
 NAMES = (
-    "api", "checkpoint_keys", "drawings", "gains", "imports", "ops", "parallel", "quality",
-    "reliability", "schemes", "serving", "support", "round_trips", "architectures",
+    "api", "checkpoint_keys", "drawings", "fusing", "gains", "imports", "ops", "parallel",
+    "quality", "reliability", "schemes", "serving", "support", "round_trips", "architectures",
 )  # fmt: skip
 # Pages that run what they tell, and how long that takes on two cores: written when they are named.
 SLOW = {"round_trips": "three minutes", "architectures": "half an hour"}

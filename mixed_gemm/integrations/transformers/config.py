@@ -37,7 +37,12 @@ class MixedGemmConfig(QuantizationConfigMixin):
         source: the quantization_config of the format that the files have, when they are not ours
             (``mixed_gemm.from_pretrained`` and ``enable_transformers`` fill it in); the rest is
             then read from the files.
-        quant_method: "mixed_gemm", as config.json has it. unknown: refused, by name.
+        quant_method: "mixed_gemm", as config.json has it.
+        fuse: whether linears that read the same tensor run as one product, as
+            ``mixed_gemm.fuse_(model)`` makes them, with the example that it makes. Files keep the
+            layers apart, and say nothing of it: ``mixed_gemm.from_pretrained(path, fuse=True)``
+            fuses what is loaded from them.
+        unknown: refused, by name.
 
     Attributes:
         weight_scheme: the ``Scheme`` that all of this comes to.
@@ -60,6 +65,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         ragged: bool = True,
         source: dict[str, Any] | None = None,
         quant_method: str = METHOD,
+        fuse: bool = False,
         **unknown: Any,
     ) -> None:
         if unknown:
@@ -87,6 +93,7 @@ class MixedGemmConfig(QuantizationConfigMixin):
         self.weight_only = weight_only
         self.float8 = float8
         self.ragged = ragged
+        self.fuse = fuse
         self.source = source
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ...formats.config import LEGACY, legacy_config
 from ...formats.errors import CheckpointError
 from ...formats.no_model import NoModelError, hint_of
 from ...ops.errors import wrong_value
+from ...quantization.fuse import fuse_
 from .adapters import base_options, find_adapter
 from .arguments import HUB_OPTIONS, configuration, file_options
 from .gguf import load as load_gguf
@@ -26,6 +27,7 @@ def from_pretrained(
     weight_only: bool = False,
     gguf_file: str | None = None,
     float8: str = "keep",
+    fuse: bool = False,
     **kwargs: Any,
 ) -> Any:
     """Load a model with its linear layers as ``mixed_gemm.Linear``.
@@ -43,6 +45,7 @@ def from_pretrained(
         float8: "keep" float8 weights of the files as they are, or round them to "int8" in groups of
             128 with activations in their dtype: for GPUs before 8.9, and few rows at a time.
         gguf_file: name of a .gguf file in the folder, or the model on the hub, ``path_or_id``.
+        fuse: run linears that read the same tensor as one product: ``mixed_gemm.fuse_(model)``.
         kwargs: for transformers, all that its ``from_pretrained`` takes: dtype (float16, bfloat16,
             float32 or "auto"), device_map, revision, token, trust_remote_code, key_mapping,
             attributes of the configuration, ... What ``device_map`` leaves on disk is written to
@@ -57,7 +60,8 @@ def from_pretrained(
             but those of another shape with ``ignore_mismatched_sizes=True``; or an adapter does not
             fit the model.
         ValueError: the model is not quantized, and no quantization_config says how to;
-            ``float8`` is neither; or layers are to be on disk, and there is no ``offload_folder``.
+            ``float8`` is neither; ``fuse`` has no example for the model; or layers are to be on
+            disk, and there is no ``offload_folder``.
         ImportError: transformers is missing or older than 5.17, or an adapter is to be loaded, and
             peft is missing.
     """
@@ -71,6 +75,8 @@ def from_pretrained(
     else:
         options = {"weight_only": weight_only, "float8": float8}
         model, info = load(str(path_or_id), model_class, config, gguf_file, options, kwargs)
+    if fuse:
+        fuse_(model)
     return (model, info) if tell else model
 
 

@@ -25,6 +25,7 @@ from ...formats.unread import check_unread
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from ...quantization.conv1d import as_linear, is_conv1d
+from ...quantization.fuse import fuse_
 from ...quantization.plain import why_no_product
 from ...quantization.report import warn_that_all_is_dense
 from ...quantization.select import DEFAULT_SKIP, select, skipped_by
@@ -198,6 +199,8 @@ class MixedGemmQuantizer(HfQuantizer):
                 place, made = Place.of(module), module.finish()
                 model.set_submodule(name, made if place is None else place.put(name, made))
         tell_how_to_load(model)
+        if self.quantization_config.fuse:
+            fuse_(model)
         return model
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Any], dict[str, Any]]:

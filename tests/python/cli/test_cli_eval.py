@@ -99,6 +99,17 @@ def test_perplexity_of_a_quantized_checkpoint_is_the_librarys(
     assert run(folder, text, *options, *shorter).strip() == str(wanted)
 
 
+def test_fused_layers_give_the_same_perplexity(
+    transformers: Any, tmp_path: Path, text: Path
+) -> None:
+    folder = add_tokenizer(transformers, shutil.copytree(AWQ, tmp_path / "model"))
+    options = (folder, text, "--device", "cpu", "--dtype", "float32")
+    apart, fused = found_of(*options), found_of(*options, "--fuse")
+    assert (fused["fused_layers"], fused["products"]) == (5, 2)
+    assert fused["nll"] == apart["nll"] and "products" not in apart
+    assert "inference_mode" not in run(*options, "--fuse")
+
+
 def test_perplexity_of_a_dense_model_and_what_rounding_costs(
     transformers: Any, tmp_path: Path, text: Path
 ) -> None:
