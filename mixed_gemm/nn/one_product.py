@@ -187,8 +187,9 @@ class Piece:
 
     def is_current(self) -> bool:
         """Whether nobody wrote to what the layer has beside rows, or moved its bias."""
-        if any(x._version != version for x, version in self._watched):
-            return False
+        for x, version in self._watched:  # any() takes 0.15 us longer
+            if x._version != version:
+                return False
         return self.bias is None or self.bias.data_ptr() == self.product.address(self.place)
 
     def bias_state(self) -> tuple[int, int] | None:
@@ -198,7 +199,7 @@ class Piece:
 
 def _autocast(x: Tensor) -> torch.dtype | None:
     """The dtype of autocast; None where it is off."""
-    kind = x.device.type
+    kind = "cpu" if x.is_cpu else x.device.type  # the device itself takes 0.3 us
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
