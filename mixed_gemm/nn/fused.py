@@ -9,19 +9,19 @@ from torch import Tensor, nn
 
 from .conv import Conv2d
 from .conv_int8 import Int8Conv2d
+from .joined import HOOKS
 from .linear import Linear
 from .tracing import is_traced_through, recorded, typed
 
 _LAYERS = (Linear, Conv2d, Int8Conv2d)
 _BY_TYPE: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu"}
 _GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # approximate -> activation
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def activation_of(module: nn.Module) -> str | None:
     """The name by which the kernels know the activation of ``module``; None where they do
     not, or where somebody listens to it."""
-    if any(getattr(module, hooks) for hooks in _HOOKS):
+    if any(getattr(module, hooks) for hooks in HOOKS):
         return None
     if type(module) is nn.GELU:
         return _GELU.get(module.approximate)
@@ -32,7 +32,7 @@ def fusable(layer: nn.Module, activation: nn.Module) -> str | None:
     """The name of ``activation`` where the kernel of ``layer`` can run it, else None: another type
     of layer (an adapter around one, say), a weight that is dense, sharded or of a kind whose kernel
     has no activations, or a hook on either."""
-    if type(layer) not in _LAYERS or any(getattr(layer, hooks) for hooks in _HOOKS):
+    if type(layer) not in _LAYERS or any(getattr(layer, hooks) for hooks in HOOKS):
         return None
     quantized: Any = layer
     weight = quantized.plain_weight
@@ -85,6 +85,19 @@ class FusedSequential(nn.Sequential):
         return input
 
 
+def pairs_of(module: nn.Module) -> dict[int, str]:
+    """id of a layer -> its activation, of the pairs that one kernel can run.
+
+    Args:
+        module: whose children are looked at.
+    """
+    return {
+        id(layer): name
+        for layer, after in pairwise(module.children())
+        if (name := fusable(layer, after)) is not None
+    }
+
+
 def fuse_activations(model: nn.Module) -> dict[int, str]:
     """Make every ``nn.Sequential`` below ``model``, itself included, that has a layer and an
     activation to run in one kernel a :class:`FusedSequential`.
@@ -96,12 +109,7 @@ def fuse_activations(model: nn.Module) -> dict[int, str]:
     for module in model.modules():
         if type(module) not in (nn.Sequential, FusedSequential):
             continue
-        inner = list(module.children())
-        pairs = {
-            id(layer): name
-            for layer, after in pairwise(inner)
-            if (name := fusable(layer, after)) is not None
-        }
+        pairs = pairs_of(module)
         if pairs:
             module.__class__ = FusedSequential
         found.update(pairs)

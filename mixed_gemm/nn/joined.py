@@ -36,6 +36,8 @@ class JoinedLayer(FollowsWeight):
         weight, bias = self._parameters.get("weight"), self._parameters.get("bias")
         if hasattr(weight, "placements"):
             return "its weight is spread over ranks. Hint: each rank runs its shard by itself"
+        if any(getattr(self, hooks) for hooks in HOOKS) or hasattr(self, "_hf_hook"):
+            return "it has hooks"
         if not isinstance(weight, QuantizedTensor):
             return "its weight is not quantized"
         parts = [*weight.tensors().values(), *([] if bias is None else [bias])]
@@ -47,8 +49,6 @@ class JoinedLayer(FollowsWeight):
             return "it was made under torch.inference_mode. Hint: torch.no_grad"
         if weight.piece_of is not None or has_views(weight):
             return "its weight is a slice of another, or has slices"
-        if any(getattr(self, hooks) for hooks in HOOKS) or hasattr(self, "_hf_hook"):
-            return "it has hooks"
         return ""
 
     def joined_product(self, input: Tensor, plain: Any) -> Tensor | None:

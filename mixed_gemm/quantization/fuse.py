@@ -58,7 +58,9 @@ def fuse_(model: nn.Module, *, example_inputs: Any = None) -> FuseReport:
         sets = sets_of(layers, reads, apart)
         fused, after = _fused(model, batch, layers, sets, apart)
     apart |= {
-        name: "its weight is not quantized"
+        name: f"its class is {type(x).__name__}"
+        if isinstance(x, Linear)
+        else "its weight is not quantized"
         for name, x in model.named_modules()
         if isinstance(x, nn.Linear) and name not in layers
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from ..nn.fused import FusedSequential, pairs_of
 from ..nn.linear import Linear
 from ..weights.joining import why_apart
 from ..weights.tensor import QuantizedTensor
@@ -21,6 +22,8 @@ def reasons(model: nn.Module, layers: Mapping[str, Linear]) -> dict[str, str]:
     names: dict[int, list[str]] = defaultdict(list)
     for name, module in model.named_modules(remove_duplicate=False):
         names[id(module)].append(name)
+    pairs = [pairs_of(x) for x in model.modules() if isinstance(x, FusedSequential)]
+    activations = {key: name for found in pairs for key, name in found.items()}
     owners, found = weight_owners(model), {}
     for name, layer in layers.items():
         shared = any(len(owners[id(p)]) > 1 for p in layer._parameters.values() if p is not None)
@@ -29,6 +32,8 @@ def reasons(model: nn.Module, layers: Mapping[str, Linear]) -> dict[str, str]:
             found[name] = f"it is {places[1]}, too"
         elif shared:
             found[name] = "another module has its weight or its bias, too"
+        elif id(layer) in activations:
+            found[name] = f"the {activations[id(layer)]} behind it runs in its kernel"
         elif reason := layer.why_not_joined():
             found[name] = reason
     return found

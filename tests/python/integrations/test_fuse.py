@@ -143,6 +143,25 @@ def test_loading_fuses_when_asked(tmp_path: Path) -> None:
     assert counts == [8, 14] and torch.equal(*outputs)
 
 
+def test_layers_on_the_disk_stay_apart(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="optional: hf extra")
+    pair("LlamaForCausalLM")[0].save_pretrained(tmp_path / "model")
+    places = dict.fromkeys(
+        ["model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head"], "cpu"
+    )
+    model = mixed_gemm.from_pretrained(
+        tmp_path / "model", dtype=torch.bfloat16, offload_folder=tmp_path / "disk",
+        device_map={**places, "model.layers.0": "cpu", "model.layers.1": "disk"},
+    )  # fmt: skip
+    with torch.no_grad():
+        wanted = model(IDS).logits
+        report = mixed_gemm.fuse_(model)
+        assert torch.equal(model(IDS).logits, wanted)
+    name = "model.layers.{}.self_attn.q_proj"
+    assert report.sets == () and report.apart[name.format(0)] == "it has hooks"
+    assert report.apart[name.format(1)] == "its class is OffloadedLinear"
+
+
 def test_the_config_of_transformers_fuses_what_it_quantizes(tmp_path: Path) -> None:
     dense = transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**fusing.MODELS["LlamaForCausalLM"])

@@ -155,6 +155,31 @@ def test_hooks_other_places_and_dense_layers_keep_apart() -> None:
     )
 
 
+class Gated(nn.Module):
+    """Three layers of one input, two of them with an activation behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("a", "b"):
+            setattr(self, name, nn.Sequential(nn.Linear(K, K), nn.ReLU()))
+        self.c = nn.Linear(K, K)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a(x) * self.b(x) + self.c(x)
+
+
+def test_activations_in_the_kernel_keep_apart() -> None:
+    """Those pairs do not call the layer, so that no result would be taken."""
+    model = quantized(Gated, fuse_activations=True)
+    found = reasons(model)
+    assert found["a.0"] == found["b.0"] == "the relu behind it runs in its kernel"
+    with torch.no_grad(), counting() as count:
+        model(X)
+    assert count.calls == 6
+    report = mixed_gemm.fuse_(quantized(Gated), example_inputs=X)
+    assert [x.text for x in report.sets] == [f"blocks.{i}.a.0 + b.0 + c" for i in range(2)]
+
+
 class Lists(nn.Module):
     """Two lists of layers that read one tensor: blocks of their own."""
 
