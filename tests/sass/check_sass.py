@@ -138,8 +138,8 @@ SPILLS = (
     Spill(
         kernel=r"skinny_gemm_kernel<SkinnyGemmConfig<\w+, FP4, 7, 2>>",
         most_bytes=8,
-        reason="the launch bounds leave 80 registers, of which the bytes of the book take eight, and "
-        "a value of the reduction is kept in memory",
+        reason="the launch bounds leave 80 registers, of which the bytes of the book take eight, "
+        "and a value of the reduction is kept in memory",
     ),
     Spill(
         kernel=r"scaled_mm_kernel<DirectConfig<float_e4m3_t, float, \w+, ScaledTiles, 6>>",
