@@ -229,9 +229,7 @@ def test_inspect_tells_what_layers_are_served_as(folder: str, scheme: str, note:
 @pytest.mark.parametrize(
     ("scheme", "wanted"), (("mxfp4", "e2m1 group 32"), ("nf4", "nf4 group 64"))
 )
-def test_inspect_names_codes_that_are_no_integers(
-    tmp_path: Path, scheme: str, wanted: str
-) -> None:
+def test_inspect_names_codes_that_are_no_integers(tmp_path: Path, scheme: str, wanted: str) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(128, 64).bfloat16())
     mixed_gemm.quantize_(model, scheme)
     mixed_gemm.save_checkpoint(model, tmp_path / "out")
