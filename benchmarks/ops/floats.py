@@ -52,7 +52,7 @@ class FloatOperands(PeerOperands):
         return self.once(("codes", weight), make)
 
     def scales(self, scheme: Scheme) -> list[torch.Tensor]:
-        """Those of each copy, in [0.5, 1.5) as a weight stores them over its factor."""
+        """The scales of each copy, in [0.5, 1.5) as a weight stores them over its factor."""
         shape = scheme.num_groups(self.k), self.n
         return self.once(
             scheme,

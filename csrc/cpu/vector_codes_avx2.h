@@ -1,4 +1,4 @@
-// What packed codes stand for, in vectors of 8 columns (AVX2): a word holds codes of one column,
+// The numbers of packed codes in vectors of 8 columns (AVX2): a word holds codes of one column,
 // and CodesAvx2<Weight>::fp32<slot> makes the fp32 numbers of a slot. A weight type that has none
 // is left to the portable kernels. vector_kernels.h explains the unnamed namespace.
 #pragma once

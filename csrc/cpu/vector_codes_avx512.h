@@ -1,4 +1,4 @@
-// What packed codes stand for, in vectors of 16 columns (F, BW, VL, DQ): a word holds codes of one
+// The numbers of packed codes in vectors of 16 columns (F, BW, VL, DQ): a word holds codes of one
 // column. CodesAvx512<Weight>::fp32<slot> makes the fp32 numbers of a slot, bf16_pair<slot> the
 // bf16 numbers of slot and of the one 16 bits above it, the two members of a pair. A weight type
 // that has none is left to the portable kernels. vector_kernels.h explains the unnamed namespace.

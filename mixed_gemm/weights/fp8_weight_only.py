@@ -141,7 +141,8 @@ class Fp8WeightOnly(QuantizedTensor):
 
     @classmethod
     def from_quantized(cls, *args: Any, **options: Any) -> QuantizedTensor:
-        """As of :class:`Fp8Weight`, whose arguments it takes."""
+        """Pack a weight that is float8 already: the arguments and errors are those of
+        :meth:`Fp8Weight.from_quantized`."""
         return cls.of_rows(Fp8Weight.from_quantized(*args, **options))
 
     @classmethod
@@ -227,10 +228,15 @@ class Fp8WeightOnly(QuantizedTensor):
         return same and other.weight_scale.dtype == self.weight_scale.dtype  # type: ignore[attr-defined]
 
     def refuse_parts(self, tensors: Mapping[str, Tensor | None]) -> list[str]:
+        """Tell what does not fit: the arguments and errors are those of
+        :meth:`Fp8Weight.refuse_parts`."""
         return super().refuse_parts(tensors) + lossy_copies(self, tensors)
 
     def fitted(self, dtype: torch.dtype) -> Fp8WeightOnly:
-        """Itself.
+        """Itself, where scales of blocks do not lose what a dtype can hold.
+
+        Args:
+            dtype: of the activations.
 
         Raises:
             ValueError: float16 does not have its scales.

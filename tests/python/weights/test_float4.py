@@ -310,11 +310,12 @@ def test_columns_with_global_scales_of_their_own_do_not_join() -> None:
     assert torch.equal(rows.dequantize(), torch.cat([x.dequantize() for x in pieces]))
 
 
-def test_what_looks_for_other_codes_refuses_floats() -> None:
-    with pytest.raises(ValueError, match="rounded to nearest"):
+@pytest.mark.parametrize("method", ("hqq", "autoround"))
+def test_what_looks_for_codes_of_equal_steps_refuses_floats(method: str) -> None:
+    with pytest.raises(ValueError, match="codes that are no integers"):
         mixed_gemm.quantize_(
-            nn.Sequential(nn.Linear(64, 64)), "mxfp4", method="gptq",
-            calibration=[torch.randn(4, 64)], progress=False,
+            nn.Sequential(nn.Linear(64, 64)), "mxfp4", method=method, progress=False,
+            calibration=[torch.randn(4, 64)] if method == "autoround" else None,
         )  # fmt: skip
 
 
