@@ -102,4 +102,25 @@ Other tools on the same model, calibration and texts, 4 bits in groups of 64:
 {_sentences()}"""
 
 
-PAGE = Page({"docs/calibration.md": parts(quality=text)})
+def numbers() -> str:
+    """Types of 4-bit numbers side by side, by each method that takes them."""
+    found = results("quality_numbers_cpu.json")
+    rows = {tuple(x["name"].removeprefix("numbers: ").split(", ")): x for x in found["rows"]}
+    about, dense = found["about"], found["dense"]
+    names = dict.fromkeys(name for name, _ in rows)
+
+    def cell(name: str, method: str) -> str:
+        row = rows.get((name, method))
+        return "" if row is None else f"{_percent(row)} %"
+
+    header = ["numbers", "nearest", "`rtn`, searched scales", "`gptq`"]
+    cells = ([x, *(cell(x, method) for method in ("nearest", "rtn", "gptq"))] for x in names)
+    return f"""Perplexity above that of the dense model, which has {dense["news"]:.2f} on
+{found["measured_tokens"]} tokens of news and {dense["licence"]:.2f} on the licence, news / licence;
+{found["calibration"]["tokens"]} tokens of calibration, a thirtieth of those above; products
+{found["products"]} in bfloat16, on one thread of an {about["cpu"]} with torch {about["torch"]}:
+
+{table(header, cells)}"""
+
+
+PAGE = Page({"docs/calibration.md": parts(quality=text, numbers=numbers)})
