@@ -1,4 +1,4 @@
-"""``mixed_gemm.Embedding``: ``nn.Embedding`` whose rows are int8.
+"""``mixed_gemm.Embedding``: ``nn.Embedding`` whose rows are stored in 4 or 8 bits.
 
 A subclass of ``nn.Embedding``, so code that looks for embeddings finds it.
 """
@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import wrong_value
+from ..weights.kinds import kind_of, storing
 from ..weights.modules import holds
+from ..weights.packed import PackedWeight
 from ..weights.rows import ROWS, RowsWeight
+from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
 from .base import QuantizedModule
 from .tracing import is_traced_through, typed
@@ -26,9 +29,35 @@ def why_not_embedding(module: nn.Embedding) -> str:
     return "" if module.max_norm is None else "writes into its weight (max_norm)"
 
 
+def rows_kind(
+    where: str, scheme: Scheme | str | None, shape: tuple[int, ...]
+) -> tuple[type[RowsWeight] | type[PackedWeight], Scheme]:
+    """The kind of weight that rows of a scheme are looked up in, and the scheme.
+
+    Args:
+        where: what an error names. scheme: None is rows of int8. shape: (V, D).
+
+    Raises:
+        ValueError: it is no scheme of packed codes whose activations are left alone, or it does not
+            fit the shape.
+    """
+    if scheme is None:
+        return RowsWeight, ROWS
+    found = refined(where, scheme)
+    kind = storing(found, 2)
+    if kind is None or not issubclass(kind, PackedWeight):
+        wrong_value(
+            where, "scheme", "be of packed codes whose activations are left alone", str(found),
+            hint="'w8a16', 'w4a16', 'mxfp4', 'nvfp4' or 'nf4'",
+        )  # fmt: skip
+    kind_of(where, found, shape)  # refuses groups that do not fit
+    return kind, found
+
+
 @holds("embedding")
 class Embedding(QuantizedModule, nn.Embedding):
-    """Rows of an embedding, each int8 with a scale of its own: row = q * scale, rounded once.
+    """Rows of an embedding, each int8 with a scale of its own: row = q * scale, rounded once. Or
+    those of a packed weight, by which an output head that is tied to it multiplies, too.
 
     The constructor makes a module of zeros, to be filled by ``load_state_dict``; use
     :meth:`from_float` or ``mixed_gemm.quantize_(model, embeddings=True)`` to get a useful one.
@@ -39,20 +68,22 @@ class Embedding(QuantizedModule, nn.Embedding):
         num_embeddings: V. embedding_dim: D.
         padding_idx: as in ``nn.Embedding``; it looks up like the others.
         bits: 8.
+        scheme: of a packed weight, such as "w8a16"; None is rows of int8.
         device: of everything. dtype: of the rows that are looked up.
 
     Attributes:
         weight: a frozen parameter, a :class:`mixed_gemm.QuantizedTensor` ``[V, D]``. Its parts
-            (weight_int8, weight_scale) are plain tensors in a state_dict, beside a tag.
+            (weight_int8, weight_scale; b_packed, scales, ...) are plain tensors in a state_dict,
+            beside a tag.
 
     Raises:
-        ValueError: ``bits`` is not 8.
+        ValueError: ``bits`` is not 8, or the scheme is none of packed codes, or does not fit.
     """
 
     title: ClassVar[str] = "mixed_gemm.Embedding"
     dense_class: ClassVar[type[nn.Module]] = nn.Embedding
     parameter_names: ClassVar[tuple[str, ...]] = ("weight",)
-    weight: RowsWeight
+    weight: RowsWeight | PackedWeight
 
     def __init__(
         self,
@@ -61,6 +92,7 @@ class Embedding(QuantizedModule, nn.Embedding):
         padding_idx: int | None = None,
         *,
         bits: int = ROWS.bits,
+        scheme: Scheme | str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -72,7 +104,8 @@ class Embedding(QuantizedModule, nn.Embedding):
             setattr(self, name, getattr(template, name))
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         shape = (num_embeddings, embedding_dim)
-        self.set_weight(RowsWeight.empty(shape, ROWS, device=device, dtype=dtype))
+        kind, scheme = rows_kind(self.title, scheme, shape)
+        self.set_weight(kind.empty(shape, scheme, device=device, dtype=dtype))
 
     @typed
     def forward(self, input: Tensor) -> Tensor:
@@ -97,28 +130,28 @@ class Embedding(QuantizedModule, nn.Embedding):
             weight: ``[V, D]``, shared.
             embedding: gives the module its padding_idx and mode (training or not).
         """
-        rows, columns = weight.shape
-        index = embedding.padding_idx
-        module = cls(
-            rows, columns, index, bits=weight.scheme.bits, device="meta", dtype=weight.dtype
-        )
-        module.set_weight(weight)
+        module = cls.of_rows(weight)
+        module.padding_idx = embedding.padding_idx
         return module.train(embedding.training)
 
     @classmethod
-    def from_float(cls, embedding: nn.Embedding) -> Embedding:
+    def from_float(cls, embedding: nn.Embedding, scheme: Scheme | str | None = None) -> Embedding:
         """Round the rows of an ``nn.Embedding`` to nearest.
 
         Args:
             embedding: with a float16, bfloat16 or float32 weight, and no ``max_norm``.
+            scheme: as of the constructor.
 
         Raises:
-            ValueError: it has a ``max_norm``, or a weight is NaN or Inf.
+            ValueError: it has a ``max_norm``, a weight is NaN or Inf, or the scheme is none of
+                packed codes, or does not fit.
             TypeError: the weight has another dtype.
         """
         if reason := why_not_embedding(embedding):
             raise ValueError(f"{cls.title}.from_float: {embedding} {reason}")
-        return cls.around(RowsWeight.from_float(embedding.weight), embedding)
+        shape = tuple(embedding.weight.shape)
+        kind, found = rows_kind(f"{cls.title}.from_float", scheme, shape)
+        return cls.around(kind.from_float(embedding.weight, found), embedding)
 
     @classmethod
     def from_quantized_weight(
@@ -130,11 +163,11 @@ class Embedding(QuantizedModule, nn.Embedding):
             weight: whose ``is_embedding`` holds. dtype: of the rows; that of scales when None.
 
         Raises:
-            ValueError: it is stored otherwise than rows of int8.
+            ValueError: it is stored otherwise than rows of int8 or packed codes.
         """
-        return cls.of_rows(
-            RowsWeight.store(weight, weight.scales.dtype if dtype is None else dtype)
-        )
+        asked = None if weight.scheme == ROWS else weight.scheme
+        kind, _ = rows_kind(f"{cls.title}: {weight.name}", asked, weight.shape)
+        return cls.of_rows(kind.store(weight, weight.scales.dtype if dtype is None else dtype))
 
     @classmethod
     def of_rows(cls, weight: QuantizedTensor) -> Embedding:
@@ -144,7 +177,7 @@ class Embedding(QuantizedModule, nn.Embedding):
             weight: ``[V, D]``.
         """
         rows, columns = weight.shape
-        module = cls(rows, columns, bits=weight.scheme.bits, device="meta", dtype=weight.dtype)
+        module = cls(rows, columns, bits=ROWS.bits, device="meta", dtype=weight.dtype)
         module.set_weight(weight)
         return module
 
@@ -154,7 +187,7 @@ class Embedding(QuantizedModule, nn.Embedding):
         Args:
             name: of the module in a checkpoint.
         """
-        return self.weight.unpacked(name)
+        return self.weight.unpacked(name).with_fields(module="embedding")
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[V, D]`` weight in ``dtype`` (of the weight when None)."""

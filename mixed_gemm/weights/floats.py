@@ -237,9 +237,15 @@ class FloatWeight(PackedWeight):
         n, k = self.shape
         return unpack_codes(self.b_packed, self.scheme.weight_type, n, k)
 
-    def _dense(self, dtype: torch.dtype) -> Tensor:
-        n, k = self.shape
+    def _dense(
+        self,
+        b_packed: Tensor,
+        scales: Tensor,
+        beside: Tensor | None,
+        rows: int,
+        dtype: torch.dtype,
+    ) -> Tensor:
         options = self.scheme.gemm_options
         return dequantize_codes(
-            self.b_packed, self.scales, self.factor, **options, n=n, k=k, dtype=dtype
+            b_packed, scales, beside, **options, n=rows, k=self.shape[1], dtype=dtype
         )

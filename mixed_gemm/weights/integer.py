@@ -97,14 +97,20 @@ class IntegerWeight(PackedWeight):
         n, k = self.shape
         return unpack(self.b_packed, self.scheme.weight_type, n, k)
 
-    def _dense(self, dtype: torch.dtype) -> Tensor:
-        n, k = self.shape
+    def _dense(
+        self,
+        b_packed: Tensor,
+        scales: Tensor,
+        beside: Tensor | None,
+        rows: int,
+        dtype: torch.dtype,
+    ) -> Tensor:
         return dequantize_weights(
-            self.b_packed,
-            self.scales,
-            self.zeros,
+            b_packed,
+            scales,
+            beside,
             **self.scheme.gemm_options,
-            n=n,
-            k=k,
+            n=rows,
+            k=self.shape[1],
             dtype=dtype,
         )

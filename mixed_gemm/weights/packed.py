@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding, pad
 
 from ..ops.errors import check_not_freed, check_storage
 from ..ops.problem import (
@@ -34,6 +35,25 @@ from .writing import spliced
 Self = TypeVar("Self", bound="PackedWeight")
 
 _ALONG_K = ("pre_scale", "permutation")  # parts with an element for each column
+
+
+def _gathered(b_packed: Tensor, chosen: Tensor, bits: int) -> Tensor:
+    """Rows of a packed weight as a packed weight of their own: a line of 128 bytes has 64 columns
+    of 16 / bits rows, of which each has bytes beside each other.
+
+    Args:
+        b_packed: uint8 ``[round_up(N, 64), W]``. chosen: ``[M]``, rows.
+
+    Returns:
+        uint8 ``[round_up(M, 64), W]``.
+    """
+    interleave = 16 // bits
+    lines = b_packed.view(-1, b_packed.shape[1] * interleave // 128, interleave, 128 // interleave)
+    found = lines[chosen // interleave, :, chosen % interleave]
+    padding = -chosen.shape[0] % PAD_N
+    found = pad(found, (0, 0, 0, 0, 0, padding))
+    found = found.view(-1, interleave, *found.shape[1:]).transpose(1, 2)
+    return found.reshape(-1, b_packed.shape[1])
 
 
 class PackedWeight(WeightOnlyTensor):
@@ -166,8 +186,47 @@ class PackedWeight(WeightOnlyTensor):
         return out
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+        beside = getattr(self, self.beside_scales)
+        return self._dequantized(self.b_packed, self.scales, beside, self.shape[0], dtype)
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """The rows at ``indices``, those of :meth:`dequantize` to the bit: they are gathered as
+        they are packed, and only they become dense.
+
+        Args:
+            indices: int32 or int64, of any shape, in 0..N - 1.
+
+        Returns:
+            ``[*indices.shape, K]`` in the dtype of the weight.
+
+        Raises:
+            What ``torch.nn.functional.embedding`` raises for indices that are none.
+        """
+        b_packed, scales = self.b_packed, self.scales
+        check_not_freed("mixed_gemm.Embedding", input=indices, b_packed=b_packed, scales=scales)
+        chosen = indices.reshape(-1)
+        scales = embedding(chosen, scales.t()).t().contiguous()
+        beside = getattr(self, self.beside_scales)
+        if beside is not None:
+            along_rows = beside.t() if beside.dim() == 2 else beside.unsqueeze(1)
+            found = embedding(chosen, along_rows)
+            beside = found.t().contiguous() if beside.dim() == 2 else found.squeeze(1)
+        packed = _gathered(b_packed, chosen, WEIGHTS[self.scheme.weight_type].bits)
+        dense = self._dequantized(packed, scales, beside, chosen.shape[0], None)
+        return dense.view(*indices.shape, self.shape[1])
+
+    def _dequantized(
+        self,
+        b_packed: Tensor,
+        scales: Tensor,
+        beside: Tensor | None,
+        rows: int,
+        dtype: torch.dtype | None,
+    ) -> Tensor:
+        """Rows of the dense weight, of packed ones with as many scales."""
         dtype = dtype or self.dtype
-        weight = self._dense(dtype if self.pre_scale is None else torch.float32)
+        exact = dtype if self.pre_scale is None else torch.float32
+        weight = self._dense(b_packed, scales, beside, rows, exact)
         check_storage("QuantizedTensor", pre_scale=self.pre_scale, permutation=self.permutation)
         if self.pre_scale is not None:
             weight = (weight * self.pre_scale.float()).to(dtype)
@@ -198,8 +257,20 @@ class PackedWeight(WeightOnlyTensor):
         """The codes that :meth:`pack` took: int8 ``[N, K]``."""
         raise NotImplementedError
 
-    def _dense(self, dtype: torch.dtype) -> Tensor:
-        """The dense weight in the order of the columns, without pre_scale."""
+    def _dense(
+        self,
+        b_packed: Tensor,
+        scales: Tensor,
+        beside: Tensor | None,
+        rows: int,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        """Rows of the dense weight in the order of the columns, without pre_scale.
+
+        Args:
+            b_packed: uint8 ``[round_up(rows, 64), ...]``. scales: ``[G, rows]``. beside: of these
+                rows, what ``beside_scales`` names.
+        """
         raise NotImplementedError
 
     def keeping(self, old: PackedWeight, same: Tensor) -> PackedWeight:

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, check_not_freed, check_storage
 from .dense import on_dense
 from .exchange import QuantizedWeight
+from .packed import PackedWeight
 from .rounding import quantize_weight
 from .rules import rule
 from .scheme import Scheme
@@ -188,6 +189,6 @@ class RowsWeight(QuantizedTensor):
 def _(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Only the rows that are asked for become dense."""
     weight, indices = args[:2]
-    if isinstance(weight, RowsWeight):
+    if isinstance(weight, RowsWeight | PackedWeight):
         return weight.rows(indices)
     return on_dense(func, args, kwargs)
