@@ -118,7 +118,7 @@ def quantize_(
     if fewer := chosen is not None and words.get("bits") in FEWER_BITS:
         words["bits"] = 4
     asked = AskedScheme(scheme, words, options.block_size)
-    targets, skipped = select(model, asked, skip, options.embeddings)
+    targets, skipped = select(model, asked, skip, options.rows_scheme)
     if not targets:
         warn_that_all_is_dense("quantize_", model, skipped)
     _refuse(targets)
@@ -162,8 +162,7 @@ def _prepare(
     options: Options,
 ) -> tuple[CompleteMethod, Perplexity | None]:
     """Return the method, prepared, and the perplexity of the dense model."""
-    # Rows of an embedding are rounded by themselves, whatever the method.
-    rounded = {name: x for name, x in targets.items() if not isinstance(x.layer, nn.Embedding)}
+    rounded = {name: x for name, x in targets.items() if x.is_rounded_by_a_method}
     if options.average_bits is not None:
         calibration = None if calibration is None else list(calibration)
         mixed_bits(model, rounded, options.average_bits, calibration)
@@ -186,7 +185,7 @@ def _replace(
     """Put quantized modules in the places of the layers, one at a time."""
     layers = {name: LayerReport(name, reason=reason) for name, reason in skipped.items()}
     for name, target in track(list(targets.items()), "quantize", options.progress):
-        layers[name] = replace_layer(name, target, rounding)
+        layers[name] = replace_layer(name, target, rounding, targets.get(target.tied))
     if options.fuse_activations:
         fused = fuse_activations(model)
         for name, target in targets.items():

@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 
 from .._progress import Progress
 from ..ops.errors import ArgumentTypeError, wrong_type, wrong_value
+from ..weights.scheme import Scheme, refined
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -40,9 +41,11 @@ class Options:
         fuse: whether linears that read the same tensor run as one product, see
             :func:`mixed_gemm.fuse_`, whose example is the first batch of a list that calibrates, or
             is made for models of transformers that read tokens or pixels.
-        embeddings: whether every ``nn.Embedding`` becomes a :class:`mixed_gemm.Embedding`, rows of
-            int8 with a scale each, whatever the scheme; ``skip`` counts, and one that is tied (to
-            an output head, say) stays.
+        embeddings: whether every ``nn.Embedding`` becomes a :class:`mixed_gemm.Embedding`,
+            whatever the scheme; ``skip`` counts. True: rows of int8 with a scale each; one that is
+            tied (to an output head, say) stays. A scheme of packed codes whose activations are left
+            alone, such as "w8a16": rows of that, rounded to nearest; an output head that is tied to
+            them multiplies by the same weight.
         evaluate: int64 ``[T]``, tokens of a text: the report has the perplexity before and after,
             of a model that gives logits. Use another text than the calibration data.
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
@@ -52,10 +55,31 @@ class Options:
     average_bits: float | None = None
     smooth: float | Literal["search"] | None = None
     fuse_activations: bool = False
-    embeddings: bool = False
+    embeddings: bool | str | Scheme = False
     fuse: bool = False
     evaluate: torch.Tensor | None = field(default=None, compare=False)
     progress: Progress = True
+
+    @property
+    def rows_scheme(self) -> bool | Scheme:
+        """``embeddings``, a scheme where a name of one was given.
+
+        Raises:
+            ValueError: there is no such scheme, or embeddings have no form of it.
+        """
+        asked = self.embeddings
+        if isinstance(asked, bool):
+            return asked
+        found = refined("quantize_", asked)
+        if not found.is_packed:
+            wrong_value(
+                "quantize_",
+                "embeddings",
+                "be True, False or a scheme of packed codes whose activations are left alone",
+                str(found),
+                hint="'w8a16', 'w4a16', 'mxfp4', 'nvfp4' or 'nf4'",
+            )
+        return found
 
 
 class OldKeywords(TypedDict, total=False):
@@ -70,7 +94,7 @@ class OldKeywords(TypedDict, total=False):
     average_bits: float | None
     smooth: float | Literal["search"] | None
     fuse_activations: bool
-    embeddings: bool
+    embeddings: bool | str | Scheme
     fuse: bool
     evaluate: torch.Tensor | None
     progress: Progress

@@ -3,42 +3,50 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 from torch import nn
 
+from ..nn.embedding import Embedding
 from ..nn.linear import Linear
 from ..ops.errors import ArgumentValueError
 from ..weights.modules import module_of
-from ..weights.rows import RowsWeight
 from ..weights.tensor import QuantizedTensor
 from .methods.base import CompleteMethod
 from .report import LayerReport
 from .select import Target
 
 
-def replace_layer(name: str, target: Target, method: CompleteMethod) -> LayerReport:
+def replace_layer(
+    name: str, target: Target, method: CompleteMethod, embedding: Target | None = None
+) -> LayerReport:
     """Put a quantized module in every place of a layer.
 
     Args:
         name: of the layer. target: the layer, its scheme and its places.
         method: rounds the weight; rows of an embedding are rounded by themselves.
+        embedding: of an output head that is tied to one, that one, which was replaced already.
 
     Raises:
         ValueError: the weight holds NaN or Inf.
     """
+    if embedding is not None:
+        return _share(name, target, embedding)
     begun, layer = time.perf_counter(), target.layer
+    new: Any
     try:
-        rows = isinstance(layer, nn.Embedding)
-        weight = RowsWeight.from_float(layer.weight) if rows else method.weight(name, target)
+        if isinstance(layer, nn.Embedding):
+            new = Embedding.from_float(layer, target.scheme if target.packs_rows else None)
+            weight = new.weight
+        else:
+            weight = method.weight(name, target)
+            new = module_of(weight).around(weight, layer)
     except ValueError as error:
         raise ArgumentValueError(f"quantize_: {name}: {error}") from error
-    new = module_of(weight).around(weight, layer)
     if isinstance(new, Linear):
         new.is_conv1d = target.module is not layer
-    for parent, child_name in target.places:
-        setattr(parent, child_name, new)
-        _leave_fast_path(parent)
+    _put(new, target)
     return LayerReport(
         name,
         weight.scheme,
@@ -49,6 +57,22 @@ def replace_layer(name: str, target: Target, method: CompleteMethod) -> LayerRep
         seconds=time.perf_counter() - begun,
         note=method.note(name),
     )
+
+
+def _put(new: nn.Module, target: Target) -> None:
+    for parent, child_name in target.places:
+        setattr(parent, child_name, new)
+        _leave_fast_path(parent)
+
+
+def _share(name: str, target: Target, embedding: Target) -> LayerReport:
+    """Let an output head multiply by the parameter of its embedding."""
+    parent, child_name = embedding.places[0]
+    shared: Any = getattr(parent, child_name).weight
+    new = Linear.around(shared, target.layer)
+    new.weight = shared  # the very parameter, as whoever ties weights looks for
+    _put(new, target)
+    return LayerReport(name, shared.scheme, note=f"shares the weight of {target.tied}")
 
 
 @torch.no_grad()

@@ -68,14 +68,23 @@ class Target:
     """A layer to quantize, and where it hangs: (parent, name of child), more than once if
     shared.
 
-    layer: nn.Linear or nn.Conv2d. module: what hangs there: the layer, or the Conv1D of
-    transformers that it stands for.
+    layer: nn.Linear, nn.Conv2d or nn.Embedding. module: what hangs there: the layer, or the Conv1D
+    of transformers that it stands for. packs_rows: of an embedding, whether its rows are packed as
+    the scheme says, which an output head can multiply by; else they are int8. tied: of an output
+    head, the name of the embedding whose weight it multiplies by.
     """
 
     layer: Any
     scheme: Scheme
     module: Any
     places: list[tuple[nn.Module, str]] = field(default_factory=list)
+    packs_rows: bool = False
+    tied: str = ""
+
+    @property
+    def is_rounded_by_a_method(self) -> bool:
+        """Whether a method chooses its codes: rows of an embedding are rounded by themselves."""
+        return not self.tied and not isinstance(self.layer, nn.Embedding)
 
     def problem(self, name: str) -> str:
         """Tell why it cannot be quantized as asked; empty when it can."""
@@ -151,8 +160,12 @@ def shared_parameters(model: nn.Module) -> set[int]:
     return {parameter for parameter, places in count.items() if places > 1}
 
 
-def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
-    """Tell why a layer is never quantized, whatever the scheme; empty when it may be."""
+def why_left_alone(layer: Any, owners: dict[int, set[int]], most: int = 1) -> str:
+    """Tell why a layer is never quantized, whatever the scheme; empty when it may be.
+
+    Args:
+        layer: a module. owners: from :func:`weight_owners`. most: modules that may hold its weight.
+    """
     if isinstance(layer, QuantizedModule):
         return ALREADY
     if reason := _why_not_its_class(layer):
@@ -165,11 +178,34 @@ def why_left_alone(layer: Any, owners: dict[int, set[int]]) -> str:
         return "its weight is computed, not a parameter (weight norm, parametrization)"
     if layer.weight.numel() == 0:
         return "its weight is empty"
-    if len(owners[id(layer.weight)]) > 1:
+    if len(owners[id(layer.weight)]) > most:
         return "its weight is tied to another module"
     if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
         return "has hooks, which a swap would drop"
     return ""
+
+
+def heads_of(model: nn.Module, embedding: Any, owners: dict[int, set[int]]) -> dict[str, nn.Module]:
+    """Return name -> linear of those that multiply by the weight of an embedding, where nothing
+    else holds it; none where one of them cannot be replaced.
+
+    Args:
+        model: of the embedding. embedding: an ``nn.Embedding``. owners: from ``weight_owners``.
+    """
+    weight = embedding._parameters.get("weight")
+    if weight is None:
+        return {}
+    found = {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if module is not embedding and module._parameters.get("weight") is weight
+    }
+    count = len(owners[id(weight)])
+    fit = [
+        isinstance(x, nn.Linear) and x.bias is None and not why_left_alone(x, owners, count)
+        for x in found.values()
+    ]
+    return found if all(fit) and len(found) == count - 1 else {}
 
 
 def _why_not_its_class(layer: Any) -> str:
@@ -186,20 +222,23 @@ def select(
     model: nn.Module,
     scheme_of: Callable[[str, Any], Scheme | None],
     skip: Skip,
-    embeddings: bool = False,
+    embeddings: bool | Scheme = False,
 ) -> tuple[dict[str, Target], dict[str, str]]:
     """Find every ``nn.Linear`` and ``nn.Conv2d`` below ``model``, and every Conv1D of transformers:
     to quantize, or left alone and why. What else holds a matrix is among those left alone.
 
     Args:
         scheme_of: f(name, layer) -> how to store it; None leaves it alone.
-        skip, embeddings: see ``quantize_``.
+        skip: see ``quantize_``. embeddings: see ``Options``.
     """
+    packs_rows = isinstance(embeddings, Scheme)
+    rows_scheme = embeddings if isinstance(embeddings, Scheme) else ROWS
     kinds = Layer | nn.Embedding if embeddings else Layer
     reason_of, owners = reason_to_skip(skip, model), weight_owners(model)
     targets: dict[str, Target] = {}
     by_module: dict[int, Target] = {}
     skipped: dict[str, str] = {}
+    tied: dict[str, tuple[str, nn.Module]] = {}
     for name, child in model.named_modules(remove_duplicate=False):
         if not (isinstance(child, kinds) or is_conv1d(child)):
             continue
@@ -208,10 +247,11 @@ def select(
         if id(child) in by_module:  # one module at two places stays one module
             by_module[id(child)].places.append(place)
             continue
-        reason = why_left_alone(child, owners) or reason_of(name, child)
-        layer = child if reason or not is_conv1d(child) else as_linear(child)
         rows = isinstance(child, nn.Embedding)
-        scheme = None if reason else ROWS if rows else scheme_of(name, layer)
+        heads = heads_of(model, child, owners) if rows and packs_rows else {}
+        reason = why_left_alone(child, owners, 1 + len(heads)) or reason_of(name, child)
+        layer = child if reason or not is_conv1d(child) else as_linear(child)
+        scheme = None if reason else rows_scheme if rows else scheme_of(name, layer)
         if not reason and scheme is None:
             reason = "scheme(name, module) is None"
         if scheme is not None and storing(scheme, layer.weight.dim()) is None:
@@ -219,7 +259,14 @@ def select(
         if scheme is None:
             skipped[name] = reason
             continue
-        targets[name] = by_module[id(child)] = Target(layer, scheme, child, [place])
+        target = Target(layer, scheme, child, [place], packs_rows=rows and packs_rows)
+        targets[name] = by_module[id(child)] = target
+        tied |= {head: (name, module) for head, module in heads.items()}
+    for head, (name, module) in tied.items():
+        skipped.pop(head, None)
+        parent_name, _, child_name = head.rpartition(".")
+        place = (model.get_submodule(parent_name), child_name)
+        targets[head] = Target(module, targets[name].scheme, module, [place], tied=name)
     _add_other_matrices(model, targets, skipped)
     return targets, skipped
 
