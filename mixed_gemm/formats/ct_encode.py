@@ -15,6 +15,7 @@ from torch import Tensor
 from .._library import package_version
 from ..ops.problem import WEIGHTS
 from ..weights.exchange import QuantizedWeight
+from ..weights.rows import ROWS
 from ..weights.scheme import FLOAT4_STRATEGIES, Side, is_by_block
 from .bitfields import pack_dense, to_codes
 from .ct_config import OWN_FORMAT
@@ -95,7 +96,7 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
             tensors["weight_scale"] = tensors["weight_scale"][:: weight.block[0]]
         if weight.input_scale is not None:
             tensors["input_scale"] = weight.input_scale.reshape(1)
-    elif weight.input_activations is not None or weight.is_embedding:
+    elif weight.input_activations is not None or (weight.is_embedding and weight.scheme == ROWS):
         tensors["weight"] = weight.q
         if weight.zeros is not None:
             tensors["mixed_gemm_zeros"] = weight.zeros

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..nn.embedding import Embedding
+from ..nn.embedding import Embedding, rows_kind
 from ..nn.linear import Linear
 from ..weights.exchange import QuantizedWeight
 from ..weights.exchange_rules import rounded_scheme
 from ..weights.integer import IntegerWeight
 from ..weights.kinds import kind_of, storing
 from ..weights.rounding import too_small
-from ..weights.rows import RowsWeight
+from ..weights.rows import ROWS
 from ..weights.scheme import FLOAT8, Scheme
 from ..weights.tensor import QuantizedTensor
 from .decode import signed_zeros
@@ -38,11 +38,14 @@ class Wanted:
     Attributes:
         dtype: of the activations; that of scales when None.
         weight_only, float8: as of ``from_pretrained``.
+        multiplied: whether an output head has the weight of this embedding, too, so that it is
+            packed for products.
     """
 
     dtype: torch.dtype | None = None
     weight_only: bool = False
     float8: str = "keep"
+    multiplied: bool = False
 
     def rounds(self, scheme: Scheme) -> bool:
         """Whether a weight that a file stores by ``scheme`` is rounded to integers."""
@@ -87,7 +90,10 @@ def stored(weight: QuantizedWeight, wanted: Wanted) -> Loaded:
     dtype = weight.scales.dtype if wanted.dtype is None else wanted.dtype
     if weight.is_embedding:
         weight = weight.weight_only() if wanted.weight_only else weight
-        return Loaded(RowsWeight.store(weight, dtype), None, weight.module)
+        are_rows = weight.scheme == ROWS and not wanted.multiplied
+        where = f"mixed_gemm.Embedding: {weight.name}"
+        rows, _ = rows_kind(where, None if are_rows else weight.scheme, weight.shape)
+        return Loaded(rows.store(weight, dtype), None, weight.module)
     if wanted.weight_only or storing(weight.scheme, 2) is None:
         weight = weight.weight_only()
     kind = kind_of(f"mixed_gemm.Linear: {weight.name}", weight.scheme, weight.shape)

@@ -45,11 +45,39 @@ class Stream(Source, Protocol):
     files: Any
 
 
+def tied_heads(model: nn.Module) -> frozenset[str]:
+    """Names of linears that have the weight of a quantized embedding, where transformers knows that
+    they are tied: no file has a tensor for them.
+
+    Args:
+        model: any; only models of transformers tie weights as they load.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    shared = {id(x._parameters.get("weight")) for x in modules.values() if isinstance(x, Embedding)}
+    known = {
+        f"{name}.{tied}".lstrip(".").removesuffix(".weight")
+        for name, module in modules.items()
+        for tied in getattr(module, "all_tied_weights_keys", None) or {}
+    }
+    return frozenset(
+        name
+        for name, module in modules.items()
+        if name in known
+        and isinstance(module, Linear)
+        and id(module._parameters.get("weight")) in shared
+    )
+
+
 class FromModel:
     def __init__(self, model: nn.Module) -> None:
         modules = dict(model.named_modules(remove_duplicate=False))
         _refuse_adapters(modules)
-        self._quantized = {x: m for x, m in modules.items() if isinstance(m, Linear | Embedding)}
+        self._heads = tied_heads(model)
+        self._quantized = {
+            x: m
+            for x, m in modules.items()
+            if isinstance(m, Linear | Embedding) and x not in self._heads
+        }
         self.layers = tuple(self._quantized)
         self._convs = {x: m for x, m in modules.items() if isinstance(m, QuantizedConv2d)}
         linears = {x for x, m in modules.items() if isinstance(m, nn.Linear)}
@@ -75,9 +103,9 @@ class FromModel:
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         tied = getattr(self._model, "all_tied_weights_keys", None) or {}  # transformers ties again
-        inside = tuple(f"{name}." for name in (*self.layers, *self._convs))
+        inside = tuple(f"{name}." for name in (*self.layers, *self._convs, *self._heads))
         state = self._model.state_dict()
-        _refuse_scaled_activations(state, (*self.layers, *self._convs))
+        _refuse_scaled_activations(state, (*self.layers, *self._convs, *self._heads))
         for name, tensor in state.items():
             if name not in tied and not name.startswith(inside) and isinstance(tensor, Tensor):
                 whole = getattr(tensor, "full_tensor", None)

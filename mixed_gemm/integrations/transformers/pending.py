@@ -48,6 +48,7 @@ class PendingLinear(nn.Module):
     """
 
     is_embedding: bool
+    is_multiplied: bool = False  # whether an output head has the weight of this embedding, too
 
     def stand_for(
         self,
@@ -74,7 +75,7 @@ class PendingLinear(nn.Module):
         # (model, name in it), for transformers not to miss a place for the tensors of a shard
         self.not_unexpected: tuple[Any, str] | None = None
         self._stand_ins = {
-            part: None if parameter is None else _stand_in(parameter)
+            part: None if parameter is None else stand_in(parameter)
             for part, parameter in module._parameters.items()
         }
         for role in filter(tensors.has, codec.roles):
@@ -152,7 +153,7 @@ class PendingLinear(nn.Module):
             )
         info: LayerInfo = self._codec.describe(layer)
         try:
-            wanted = Wanted(self._dtype, self._weight_only, self._float8)
+            wanted = Wanted(self._dtype, self._weight_only, self._float8, self.is_multiplied)
             made = self._codec.load(layer, info, wanted).to_module()
         except ValueError as error:
             raise layer.error(self._codec.anchor, str(error)) from error
@@ -196,7 +197,7 @@ class TaggedLinear(PendingLinear):
         return {EXTRA_STATE: self._tag}
 
 
-def _stand_in(parameter: Tensor) -> Tensor:
+def stand_in(parameter: Tensor) -> Tensor:
     """Make a parameter of its shape and dtype on the meta device, with the attributes that others
     hung on it ("_no_reinit"), for transformers to leave as it is."""
     made = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)

@@ -38,7 +38,8 @@ from .offload import Place
 from .pending import PendingLinear, pending, warn_of_differences
 from .saving import tell_how_to_load, what_is_saved
 from .scaled_activation import leftover_scales, swap_activations
-from .tying import untie
+from .tied_head import PendingHead
+from .tying import tie_again, untie
 
 _WEIGHT = ".weight"
 
@@ -59,6 +60,7 @@ class MixedGemmQuantizer(HfQuantizer):
         # These modules are to be swapped as soon as transformers says how it renames the keys of
         # the files.
         self._waiting: tuple[Any, Codec, TensorIndex] | None = None
+        self._heads: dict[str, str] = {}  # output head -> the embedding that it is tied to
         self._plans: list[dict[str, str]] = []  # tensor-parallel plans that name waiting layers
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
@@ -157,13 +159,19 @@ class MixedGemmQuantizer(HfQuantizer):
             infos.append(_check(layer, codec, dense))
             places[target] = layer, module
         try:
-            untie(model, places, lambda parameter: _stores(model, index, mapping, parameter))
+            self._heads = untie(
+                model, places, lambda parameter: _stores(model, index, mapping, parameter)
+            )
         except ValueError as error:
             raise CheckpointError(index.path, "", str(error)) from error
         for target, (layer, module) in places.items():
             new = pending(layer.name, codec, layer, module, asked.weight_only, asked.float8)
+            new.is_multiplied = target in self._heads.values()
             model.set_submodule(target, new)
             new.not_unexpected = (model, target)
+        for head in self._heads:
+            waiting: Any = model.get_submodule(head)
+            model.set_submodule(head, PendingHead(waiting))
         check_unread(index, codec, found)
         keep_for_saving(model, codec, index, mapping)
         scaled = leftover_scales(index.names(), found)
@@ -198,6 +206,10 @@ class MixedGemmQuantizer(HfQuantizer):
             if isinstance(module, PendingLinear):
                 place, made = Place.of(module), module.finish()
                 model.set_submodule(name, made if place is None else place.put(name, made))
+                for head in (x for x, embedding in self._heads.items() if embedding == name):
+                    waiting: Any = model.get_submodule(head)
+                    model.set_submodule(head, waiting.finish(head, made.weight, place))
+        tie_again(model, self._heads)
         tell_how_to_load(model)
         if self.quantization_config.fuse:
             fuse_(model)

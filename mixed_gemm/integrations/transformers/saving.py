@@ -17,7 +17,7 @@ from ...formats.kv_cache import kept_of
 from ...formats.outline import outline_of
 from ...formats.readme import write_readme
 from ...formats.save import tell_what_is_lost
-from ...formats.sources import RECIPE
+from ...formats.sources import RECIPE, tied_heads
 from ...formats.target import CONFIG
 from ...formats.written import written_as
 from ...nn.conv_base import QuantizedConv2d
@@ -44,7 +44,7 @@ def what_is_saved(model: nn.Module) -> Saved:
     modules = dict(model.named_modules())
     layers = _layers(model)
     convs = {name: x for name, x in modules.items() if isinstance(x, QuantizedConv2d)}
-    inside = tuple(f"{name}." for name in (*layers, *convs))
+    inside = tuple(f"{name}." for name in (*layers, *convs, *tied_heads(model)))
     state = {
         name: x for name, x in model.state_dict().items() if not name.startswith(inside or ("\0",))
     }
@@ -72,7 +72,12 @@ def what_is_saved(model: nn.Module) -> Saved:
 
 
 def _layers(model: nn.Module) -> dict[str, Linear | Embedding]:
-    return {name: x for name, x in model.named_modules() if isinstance(x, Linear | Embedding)}
+    heads = tied_heads(model)
+    return {
+        name: x
+        for name, x in model.named_modules()
+        if isinstance(x, Linear | Embedding) and name not in heads
+    }
 
 
 def save_pretrained(self: Any, save_directory: str | Path, *args: Any, **kwargs: Any) -> None:

@@ -131,8 +131,25 @@ def test_beside_a_quantized_embedding_the_head_is_that_of_the_file(
     assert torch.equal(logits(again), logits(model))
 
 
-def test_a_head_tied_to_a_quantized_embedding_is_refused(tmp_path: Path) -> None:
+def test_a_head_that_no_file_has_multiplies_by_the_quantized_embedding(tmp_path: Path) -> None:
     _, path = rows_and_head(tmp_path, drop_head=True)
     for load in (mixed_gemm.from_pretrained, transformers.AutoModelForCausalLM.from_pretrained):
-        with pytest.raises(CheckpointError, match=r"lm_head\.weight is tied to .*, which is quant"):
-            load(path, dtype=torch.float32)
+        model = load(path, dtype=torch.float32)
+        table = model.model.embed_tokens
+        assert model.lm_head.weight is table.weight
+        rows = open_checkpoint(path).layer("model.embed_tokens").dequantize()
+        assert torch.equal(model.lm_head.dequantize(), rows)
+
+
+def test_another_module_that_no_file_has_is_refused(tmp_path: Path) -> None:
+    """Such as a head with a bias, which is no tensor of the embedding."""
+    _, path = rows_and_head(tmp_path, drop_head=True)
+
+    class Biased(transformers.LlamaForCausalLM):  # type: ignore[misc]
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size)
+            self.post_init()
+
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight is tied to .*, which is quant"):
+        mixed_gemm.from_pretrained(path, model_class=Biased, dtype=torch.float32)
