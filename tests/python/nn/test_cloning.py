@@ -41,7 +41,11 @@ CLASSES: dict[Any, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
         {"in_channels": 16, "out_channels": 8, "kernel_size": 3},
         [{"activations": "static"}],
     ),
-    Embedding: (nn.Embedding, {"num_embeddings": 10, "embedding_dim": 8}, [{"bits": 8}]),
+    Embedding: (
+        nn.Embedding,
+        {"num_embeddings": 10, "embedding_dim": 8},
+        [{"bits": 8}, {"scheme": "w8a16"}],
+    ),
 }
 EACH = pytest.mark.parametrize("kind", CLASSES)
 
