@@ -71,8 +71,8 @@ def _causal(name: str, config: str, **options: Any) -> Model:
     return Model(name, make)
 
 
-def llama(hidden: int) -> Model:
-    return _causal("Llama", "LlamaConfig", **_language(hidden))
+def llama(hidden: int, **more: Any) -> Model:
+    return _causal("Llama", "LlamaConfig", **_language(hidden, **more))
 
 
 def vit() -> Model:

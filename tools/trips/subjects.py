@@ -120,6 +120,10 @@ def _schemes() -> Iterator[Subject]:
     yield Subject("int8, lm_head too", small, head, cli=("--scheme", "w8a16", "--skip", "nothing"))
     rows = {"scheme": "w8a16", "embeddings": True}
     yield Subject("int8, embeddings too", small, rows)
+    tied = llama(K, tie_word_embeddings=True)
+    for name in ("w8a16", "mxfp4"):
+        text = f'"{name}", tied embedding and head too'
+        yield Subject(text, tied, {"scheme": name, "embeddings": name})
     yield Subject("int4, ragged last group", small, {"bits": 4, "group_size": 48}, cli=ragged)
     yield Subject("int4, added zeros", small, {**grouped, "zero_mode": "add"})
     yield Subject("int4, real zeros", small, grouped, _real_zeros)
