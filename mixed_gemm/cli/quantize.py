@@ -132,6 +132,15 @@ def command(
             help="Keep the group size where K is no multiple of it: mixed_gemm alone reads that.",
         ),
     ] = False,
+    embeddings: Annotated[
+        str | None,
+        typer.Option(
+            "--embeddings",
+            help="Pack the table of words by a scheme such as w8a16, too; an output head that is "
+            "tied to it multiplies by the same tensor. mixed_gemm alone reads that.",
+            show_default="dense",
+        ),
+    ] = None,
     shard_size: ShardSize = 5.0,
     force: Force = False,
     json: Json = False,
@@ -159,6 +168,7 @@ def command(
         "symmetric": False if asymmetric else None,
         "skip": skip or DEFAULT_SKIP,
         "ragged": ragged,
+        "embeddings": embeddings,
     }
     parse_device(device)  # a wrong device is refused also where no method runs on it
     plain = ("rtn" if bits in FEWER_BITS else None) if calibration else method
@@ -167,7 +177,8 @@ def command(
     if source.is_dir() and find_spec("transformers") is not None:
         from mixed_gemm.integrations.transformers.readable import refuse_unreadable
 
-        refuse_unreadable(source, {name: dense.shape(name) for name in dense.layers})
+        shapes = {name: dense.shape(name) for name in dense.layers}
+        refuse_unreadable(source, shapes, dense.tables)
     if calibration:
         work = target.with_name(f"{target.name}.partial")
         texts = (calibration, tokens, seed)

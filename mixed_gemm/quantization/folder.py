@@ -112,7 +112,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
                 f"alone, got {self.scheme}. Hint: leave calibration out, or load the model and "
                 "call mixed_gemm.quantize_"
             )
-        refuse_unfit("quantize", chosen, self.layers[0], self.scheme)
+        refuse_unfit("quantize", chosen, self.linears[0], self.scheme)
         self._work, self._method = Path(work), chosen
         self._device = torch.device(device)
         self._part: tuple[int, dict[str, Tensor]] | None = None
@@ -159,7 +159,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
         import accelerate
         import transformers
 
-        dtype = self._index.dtype(self.layers[0] + ".weight")
+        dtype = self._index.dtype(self.linears[0] + ".weight")
         unread = naming(self.path, "transformers makes no model of its config.json")
         with unread, accelerate.init_empty_weights(include_buffers=False):
             config = transformers.AutoConfig.from_pretrained(self.path)
@@ -174,7 +174,7 @@ class CalibratedCheckpoint(DenseCheckpoint):
     def _targets(self, model: nn.Module) -> dict[str, Target]:
         modules = dict(model.named_modules())
         found = {}
-        for name in self.layers:
+        for name in self.linears:
             module = modules.get(name)
             if not isinstance(module, nn.Linear) or why_no_product(module):
                 raise CheckpointError(
@@ -235,6 +235,8 @@ class CalibratedCheckpoint(DenseCheckpoint):
         Args:
             name: one of ``layers``.
         """
+        if name in self.tables:
+            return super().layer(name)
         tensors = self._kept(self._numbers[name])
         assert tensors is not None
         bias = tensors.get(f"{name}.bias")

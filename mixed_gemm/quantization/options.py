@@ -68,18 +68,28 @@ class Options:
             ValueError: there is no such scheme, or embeddings have no form of it.
         """
         asked = self.embeddings
-        if isinstance(asked, bool):
-            return asked
-        found = refined("quantize_", asked)
-        if not found.is_packed:
-            wrong_value(
-                "quantize_",
-                "embeddings",
-                "be True, False or a scheme of packed codes whose activations are left alone",
-                str(found),
-                hint="'w8a16', 'w4a16', 'mxfp4', 'nvfp4' or 'nf4'",
-            )
-        return found
+        return asked if isinstance(asked, bool) else rows_scheme("quantize_", asked)
+
+
+def rows_scheme(where: str, asked: str | Scheme) -> Scheme:
+    """Return the scheme by which rows of an embedding are packed.
+
+    Args:
+        where: what an error names. asked: a scheme or a name of one.
+
+    Raises:
+        ValueError: there is no such scheme, or embeddings have no form of it.
+    """
+    found = refined(where, asked)
+    if not found.is_packed:
+        wrong_value(
+            where,
+            "embeddings",
+            "be True, False or a scheme of packed codes whose activations are left alone",
+            str(found),
+            hint="'w8a16', 'w4a16', 'mxfp4', 'nvfp4' or 'nf4'",
+        )
+    return found
 
 
 class OldKeywords(TypedDict, total=False):

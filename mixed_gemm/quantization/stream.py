@@ -4,7 +4,7 @@ memory at a time, no model code, no calibration. ``save_checkpoint`` writes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +27,7 @@ from .methods.base import CompleteMethod, Method, goes_by_blocks
 from .methods.fits import refuse_unfit
 from .methods.names import FEWER_BITS, IN_MEMORY, WITHOUT_DATA, named
 from .methods.rounding import RoundToNearest
+from .options import rows_scheme
 from .select import DEFAULT_SKIP, EXPERTS, Target, named_as_no_linear, skipped_by, why_no_layer
 
 _SUFFIX = ".weight"
@@ -80,12 +81,17 @@ class DenseCheckpoint:
             not larger, else one group.
         method: how weights are rounded: None, "rtn", "hqq" or an object of
             ``quantization.methods`` that needs no data, as of ``quantize_``.
+        embeddings: a scheme of packed codes whose activations are left alone, by which the table of
+            words (as many rows as the ``vocab_size`` of config.json) is packed, too, rounded to
+            nearest, and an output head that is tied to it multiplies by the same tensor. None
+            leaves it dense, and so does a model whose encoder and decoder share it.
 
     Attributes:
         path: as given. scheme: what the arguments come to.
         config: config.json, empty when there is none.
         files: the files that hold tensors.
         layers: names of the layers that are quantized. schemes: of each of them.
+        tables: those of them that are embeddings.
         refit: layer -> its group size, where that is another one than was asked for.
         left: name -> reason, of what stays dense. ignore: those of them that have a ``weight``.
         nbytes: of the dense weights that are quantized. carried: empty, as a dense source has it.
@@ -109,6 +115,7 @@ class DenseCheckpoint:
         skip: Sequence[str] = DEFAULT_SKIP,
         ragged: bool = False,
         method: str | Method | None = None,
+        embeddings: str | Scheme | None = None,
     ) -> None:
         found = RoundToNearest() if method is None else named(method, bits)
         if goes_by_blocks(found) or found.reads_calibration:
@@ -145,12 +152,13 @@ class DenseCheckpoint:
         self.schemes: dict[str, Scheme] = {}
         self.left: dict[str, str] = {}
         self.refit: dict[str, int] = {}
-        self._choose(skip)
-        if not self.schemes:
+        self.tables: frozenset[str] = frozenset()
+        self._choose(skip, None if embeddings is None else rows_scheme("quantize", embeddings))
+        if not self.linears:
             raise CheckpointError(self.path, "", "no tensor is the weight of a linear layer")
         self._fit_groups(ragged)
-        for name, chosen in self.schemes.items():
-            refuse_unfit("quantize", found, name, chosen)
+        for name in self.linears:
+            refuse_unfit("quantize", found, name, self.schemes[name])
         self.layers = tuple(self.schemes)
         self.ignore = tuple(x for x in self.left if f"{x}{_SUFFIX}" in self._index)
         self.nbytes = sum(map(self._nbytes, self.layers))
@@ -162,6 +170,11 @@ class DenseCheckpoint:
             unread = METHODS.get(method_of(found))
             more = "Hint: mixed-gemm convert" if unread is None else f"It is not read: {unread}"
             raise CheckpointError(where, "", f"is quantized already ({method}). {more}")
+
+    @property
+    def linears(self) -> tuple[str, ...]:
+        """Names of the layers that are no embedding."""
+        return tuple(name for name in self.schemes if name not in self.tables)
 
     def shape(self, layer: str) -> tuple[int, ...]:
         """Return (N, K) of a layer.
@@ -180,14 +193,24 @@ class DenseCheckpoint:
         (n, k), dtype = self.shape(layer), self._index.dtype(layer + _SUFFIX)
         return n * k * (dtype.itemsize if isinstance(dtype, torch.dtype) else 0)
 
-    def _choose(self, skip: Sequence[str]) -> None:
+    def _is_table(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Tell whether a matrix is the embedding of words, by its name and its rows."""
+        inner = self.config.get("text_config")
+        sizes = {x.get("vocab_size") for x in (self.config, inner) if isinstance(x, Mapping)}
+        shared = self.config.get("is_encoder_decoder")
+        return bool(named_as_no_linear(name)) and shape[0] in sizes and not shared
+
+    def _choose(self, skip: Sequence[str], embeddings: Scheme | None) -> None:
         """Tell layers from other matrices, and note why those are not layers."""
         for tensor in self._index.names():
             shape = self._index.shape(tensor)
             if self._index.dtype(tensor) not in DTYPES or not _is_matrix(tensor, shape):
                 continue
             name = tensor.removesuffix(_SUFFIX)
-            if reason := why_no_target(tensor, shape, skip):
+            is_table = len(shape) == 2 and tensor.endswith(_SUFFIX) and self._is_table(name, shape)
+            if embeddings is not None and is_table and not skipped_by(name, skip):
+                self.schemes[name], self.tables = embeddings, self.tables | {name}
+            elif reason := why_no_target(tensor, shape, skip):
                 self.left[name] = reason
             else:
                 self.schemes[name] = self.scheme
@@ -200,10 +223,11 @@ class DenseCheckpoint:
         """
         problems = []
         for name in self.schemes:
-            shape, size = self.shape(name), self.scheme.group_size
+            shape, size = self.shape(name), self.schemes[name].group_size
             if size != -1 and shape[1] % size and not (ragged and size < shape[1]):
                 self.refit[name] = fitting_group(shape[1], size)
-                self.schemes[name] = refined("quantize", self.scheme, group_size=self.refit[name])
+                found = refined("quantize", self.schemes[name], group_size=self.refit[name])
+                self.schemes[name] = found
             try:
                 kind_of(name, self.schemes[name], shape)
             except ValueError as error:
@@ -225,6 +249,7 @@ class DenseCheckpoint:
         if not isinstance(self._rounding, RoundToNearest):
             return None
         kind = "conv1d" if self._is_conv1d(name) else "linear"
+        kind = "embedding" if name in self.tables else kind
         dtype: Any = self._index.dtype(name + _SUFFIX)
         return Outline(self.schemes[name], self.shape(name), dtype, kind)
 
@@ -242,6 +267,9 @@ class DenseCheckpoint:
         try:
             dense = SimpleNamespace(weight=weight.t() if is_conv1d else weight, bias=None)
             target = Target(dense, scheme, dense)
+            if name in self.tables:
+                rows = kind_of(name, scheme, tuple(weight.shape)).from_float(weight, scheme)
+                return rows.unpacked(name).with_fields(module="embedding")
             found = self._rounding.weight(name, target).unpacked(name)
         except ValueError as error:
             where = self._index.file(name + _SUFFIX)

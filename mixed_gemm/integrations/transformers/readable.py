@@ -6,7 +6,7 @@ tell.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ...quantization.conv1d import as_linear, is_conv1d
 from ...quantization.foreign import naming
 from ...quantization.plain import why_no_product
 from .names import module_names
+from .tying import has_weight_of
 
 
 def _on_meta(folder: Path) -> Any:
@@ -34,13 +35,22 @@ def _on_meta(folder: Path) -> Any:
             return None
 
 
-def refuse_unreadable(folder: Path, layers: Mapping[str, tuple[int, ...]]) -> None:
-    """Check that a model has a linear for each layer.
+def _only_heads_have(model: Any, table: str) -> bool:
+    """Whether what is tied to an embedding may multiply by it."""
+    known: dict[str, str] = getattr(model, "all_tied_weights_keys", None) or {}
+    weight = f"{table}.weight"
+    return all(has_weight_of(model, x, weight) for x, source in known.items() if source == weight)
+
+
+def refuse_unreadable(
+    folder: Path, layers: Mapping[str, tuple[int, ...]], tables: Collection[str] = ()
+) -> None:
+    """Check that a model has a linear, or an embedding, for each layer.
 
     Args:
         folder: with the config.json of the model; one without, or of a model that is not of
             transformers, is not checked.
-        layers: name in the files -> (N, K).
+        layers: name in the files -> (N, K). tables: those of them that are embeddings.
 
     Raises:
         CheckpointError: from_pretrained would refuse a folder with these layers quantized.
@@ -56,7 +66,9 @@ def refuse_unreadable(folder: Path, layers: Mapping[str, tuple[int, ...]]) -> No
             continue
         if module is not None and is_conv1d(module):
             module = as_linear(module)
-        fits = isinstance(module, nn.Linear) and tuple(module.weight.shape) == layers[name]
+        kind: Any = nn.Embedding if name in tables else nn.Linear
+        fits = isinstance(module, kind) and tuple(module.weight.shape) == layers[name]
+        fits = fits and (name not in tables or _only_heads_have(model, target))
         if module is None or not fits or why_no_product(module):
             wrong.append(name)
     if wrong:

@@ -56,7 +56,7 @@ def tie_again(model: nn.Module, heads: Mapping[str, str]) -> None:
                 known[f"{head[len(start) :]}.weight"] = f"{embedding[len(start) :]}.weight"
 
 
-def _has_weight_of(model: nn.Module, head: str, embedding: str) -> bool:
+def has_weight_of(model: nn.Module, head: str, embedding: str) -> bool:
     """Whether a module is a linear that may multiply by the weight of an embedding."""
     linear, table = (model.get_submodule(x.rpartition(".")[0]) for x in (head, embedding))
     return type(linear) is nn.Linear and linear.bias is None and type(table) is nn.Embedding
@@ -80,7 +80,7 @@ def _untie(
         for target, source in ours.items()
         if not _is_weight_of(prefix + target, quantized)
         and not stored(prefix + target)
-        and _has_weight_of(whole, prefix + target, prefix + source)
+        and has_weight_of(whole, prefix + target, prefix + source)
     }
     for target in heads:
         del known[target], ours[target]

@@ -62,6 +62,23 @@ def test_a_calibrated_folder_of_other_codes(dense: Path, tmp_path: Path, scheme:
     assert not (tmp_path / "no").exists() and not (tmp_path / "no.partial").exists()
 
 
+def test_a_calibrated_folder_with_packed_words(dense: Path, tmp_path: Path) -> None:
+    done = quantize(dense, tmp_path / "out", "--method", "gptq", "--embeddings", "w8a16")
+    assert done.exit_code == 0, done.output
+    plain = quantize(dense, tmp_path / "plain", "--method", "gptq")
+    assert plain.exit_code == 0, plain.output
+    found, other = (mixed_gemm.from_pretrained(tmp_path / name) for name in ("out", "plain"))
+    table = found.get_input_embeddings()
+    assert isinstance(table, mixed_gemm.Embedding)
+    other.set_input_embeddings(table.to_float())
+    if found.config.tie_word_embeddings:
+        other.tie_weights()
+    assert decoders.error(found, decoders.logits(other)) < 1e-5
+    refused = quantize(dense, tmp_path / "no", "--method", "gptq", "--embeddings", "w8a8")
+    assert refused.exit_code == 1 and "embeddings must be" in refused.output
+    assert not (tmp_path / "no").exists() and not (tmp_path / "no.partial").exists()
+
+
 def test_what_is_in_the_way_is_said_before_the_work(
     dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

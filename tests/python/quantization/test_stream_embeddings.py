@@ -1,0 +1,77 @@
+"""Folders whose table of words is packed while they are read, and heads that are tied to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mixed_gemm
+from mixed_gemm import Scheme
+from mixed_gemm.formats import save_checkpoint
+from mixed_gemm.quantization import DenseCheckpoint, Options
+
+transformers = pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
+
+IDS = torch.tensor([[1, 5, 7, 11], [2, 3, 90, 98]])
+WORDS = "model.embed_tokens"
+GROUPED = Scheme.named("w4a16", group_size=32)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    transformers.utils.logging.disable_progress_bar()
+
+
+def dense(is_tied: bool, hidden: int = 96) -> Any:
+    torch.manual_seed(5)
+    config = transformers.LlamaConfig(
+        vocab_size=99, hidden_size=hidden, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=4, tie_word_embeddings=is_tied, pad_token_id=0, dtype=torch.bfloat16,
+    )  # fmt: skip
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(IDS).logits
+    return found
+
+
+@pytest.mark.parametrize("rows", ("w8a16", "mxfp4", GROUPED))
+@pytest.mark.parametrize("is_tied", (True, False))
+def test_a_folder_is_what_quantize_makes_in_memory(
+    tmp_path: Path, is_tied: bool, rows: Any
+) -> None:
+    model = dense(is_tied)
+    model.save_pretrained(tmp_path / "dense")
+    source = DenseCheckpoint(tmp_path / "dense", GROUPED, embeddings=rows)
+    assert source.tables == {WORDS} and WORDS in source.layers and WORDS not in source.linears
+    save_checkpoint(source, tmp_path / "out")
+    found = mixed_gemm.from_pretrained(tmp_path / "out", dtype=torch.bfloat16)
+    assert (found.lm_head.weight is found.model.embed_tokens.weight) == is_tied
+    mixed_gemm.quantize_(model, GROUPED, options=Options(embeddings=rows, progress=False))
+    assert torch.equal(logits(found), logits(model))
+
+
+def test_groups_are_made_to_fit_the_rows_and_skip_leaves_them(tmp_path: Path) -> None:
+    dense(is_tied=True).save_pretrained(tmp_path / "dense")
+    source = DenseCheckpoint(tmp_path / "dense", "w8a16", embeddings="w4a16")
+    assert source.refit == {WORDS: 96} and source.schemes[WORDS].group_size == 96
+    skip = ("embed_tokens",)
+    source = DenseCheckpoint(tmp_path / "dense", "w8a16", embeddings="w4a16", skip=skip)
+    assert not source.tables and "skip='embed_tokens'" in source.left[WORDS]
+    assert WORDS in DenseCheckpoint(tmp_path / "dense", "w8a16").left
+    with pytest.raises(ValueError, match="embeddings must be True, False or a scheme"):
+        DenseCheckpoint(tmp_path / "dense", "w8a16", embeddings="w8a8")
+
+
+def test_a_table_that_an_encoder_and_a_decoder_share_stays_dense(tmp_path: Path) -> None:
+    config = transformers.T5Config(
+        vocab_size=99, d_model=64, d_kv=16, d_ff=64, num_layers=1, num_heads=4,
+    )  # fmt: skip
+    transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path / "dense")
+    source = DenseCheckpoint(tmp_path / "dense", "w8a16", embeddings="w8a16")
+    assert not source.tables and "shared" in source.left
