@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +66,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--shape", choices=SHAPES, default="llama_8b")
     parser.add_argument("--layers", type=int, help="fewer than the shape has, to fit")
     parser.add_argument("--weights", nargs="+", default=[DENSE, "w4a16", "w8a16", "w8a8", "fp8"])
+    parser.add_argument("--head", nargs="+", default=[DENSE], help="weights of the output head")
     parser.add_argument("--glue", choices=GLUES, nargs="+", default=["eager"])
     parser.add_argument("--batch", type=int, nargs="*", default=[1, 4, 16, 64], help="of decoding")
     parser.add_argument("--context", type=int, default=1024, help="tokens before the decoded one")
@@ -87,17 +89,17 @@ def main(argv: Sequence[str] | None = None, shapes: dict[str, Shape] = SHAPES) -
     meta = about_run(given.device, ceilings.measured(given.device), given.commit)
     meta |= {"shape": given.shape, **dataclasses.asdict(shape), "dtype": given.dtype}
     rows: list[dict[str, Any]] = []
-    for weights in given.weights:
-        for glue in given.glue:
-            torch.manual_seed(0)
-            dtype = getattr(torch, given.dtype)
-            with torch.no_grad():
-                model = Decoder(shape, weights, given.device, dtype, GLUES[glue]())
-            for step in steps:
-                rows.append({"weights": weights, "glue": glue, **row(model, *step, given.rounds)})
-                print(rows[-1], flush=True)
-                save(given.out, meta, rows)
-            del model
+    for weights, head, glue in itertools.product(given.weights, given.head, given.glue):
+        torch.manual_seed(0)
+        dtype = getattr(torch, given.dtype)
+        with torch.no_grad():
+            model = Decoder(shape, weights, given.device, dtype, GLUES[glue](), head)
+        named = {"weights": weights, "head_weights": head, "glue": glue}
+        for step in steps:
+            rows.append({**named, **row(model, *step, given.rounds)})
+            print(rows[-1], flush=True)
+            save(given.out, meta, rows)
+        del model
 
 
 if __name__ == "__main__":

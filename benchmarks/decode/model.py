@@ -107,20 +107,30 @@ class Block:
 
 
 class Decoder:
-    """Embedding, blocks, norm and head; the head is dense."""
+    """Embedding, blocks, norm and head.
+
+    Args:
+        weights, head: of the layers of blocks and of the head: ``DENSE`` or the name of a scheme.
+    """
 
     cos: Tensor
     sin: Tensor
 
     def __init__(
-        self, shape: Shape, weights: str, device: torch.device, dtype: torch.dtype, glue: Glue
+        self,
+        shape: Shape,
+        weights: str,
+        device: torch.device,
+        dtype: torch.dtype,
+        glue: Glue,
+        head: str = DENSE,
     ) -> None:
         like = torch.empty(0, device=device, dtype=dtype)
         self.shape, self.glue = shape, glue
         self.embedding = like.new_empty(shape.vocabulary, shape.hidden).normal_()
         self.blocks = [Block(shape, weights, like) for _ in range(shape.layers)]
         self.before_head = like.new_ones(shape.hidden)
-        self.head = linear(shape.hidden, shape.vocabulary, DENSE, like)
+        self.head = linear(shape.hidden, shape.vocabulary, head, like)
 
     def allocate(self, batch: int, length: int) -> None:
         """Make the caches and the angles for sequences of at most ``length`` tokens."""
