@@ -20,7 +20,7 @@ sys.path.append(str(ROOT / "tools"))
 
 # Every page, by its module.
 NAMES = (
-    "api", "checkpoint_keys", "drawings", "fusing", "gains", "imports", "ops", "parallel",
+    "api", "checkpoint_keys", "decode", "drawings", "fusing", "gains", "imports", "ops", "parallel",
     "quality", "reliability", "schemes", "serving", "support", "round_trips", "architectures",
 )  # fmt: skip
 # Pages that run what they tell, and how long that takes on two cores: written when they are named.

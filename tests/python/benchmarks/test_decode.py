@@ -133,16 +133,19 @@ def test_the_command_writes_a_row_for_each_step(
     monkeypatch.setattr(command.ceilings, "measured", lambda device: {"read_gb_per_s": 1.0})
     out = tmp_path / "decode.json"
     command.main(
-        ["--weights", "dense", "w4a16", "--batch", "1", "3", "--context", "5", "--prefill", "6",
-         "--device", "cpu", "--dtype", "float32", "--rounds", "3", "--out", str(out)],
+        ["--weights", "dense", "w4a16", "--head", "dense", "w8a16", "--batch", "1", "3",
+         "--context", "5", "--prefill", "6", "--device", "cpu", "--dtype", "float32",
+         "--rounds", "3", "--out", str(out)],
         {"llama_8b": TINY},
     )  # fmt: skip
     found = json.loads(out.read_text())
     assert found["meta"]["layers"] == TINY.layers and found["meta"]["shape"] == "llama_8b"
     rows = found["rows"]
-    assert [(x["weights"], x["batch"], x["tokens"], x["context"]) for x in rows] == [
-        (weights, *step)
+    names = ("weights", "head_weights", "batch", "tokens", "context")
+    assert [tuple(x[name] for name in names) for x in rows] == [
+        (weights, head, *step)
         for weights in ("dense", "w4a16")
+        for head in ("dense", "w8a16")
         for step in ((1, 1, 5), (3, 1, 5), (1, 6, 0))
     ]
     for row in rows:

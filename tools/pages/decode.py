@@ -1,0 +1,105 @@
+"""docs/decode.md and docs/decode.svg: what the time of a step of a decoder is, from the files that
+``python -m benchmarks.decode`` wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from . import ROOT
+from .page import Page, parts, whole
+from .svg import box, svg, text
+from .table import table
+
+RUNS = ("decode_cpu_xeon_amx_2_threads.json",)
+PARTS = ("linears", "attention", "between", "head", "rest")
+COLOURS = dict(zip(PARTS, ("#7fb3d5", "#f5cba7", "#d7bde2", "#a9dfbf", "#e5e7e9"), strict=True))
+LEFT, WIDTH, BAR, TOP = 190, 620, 20, 60  # lengths in the units of the picture
+
+
+def _run(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / name).read_text())
+    return found
+
+
+def _steps(found: dict[str, Any]) -> list[tuple[int, int, int]]:
+    keys = ((x["batch"], x["tokens"], x["context"]) for x in found["rows"])
+    return list(dict.fromkeys(keys))
+
+
+def _title(step: tuple[int, int, int]) -> str:
+    batch, tokens, context = step
+    if tokens == 1:
+        return f"batch {batch}, {context} tokens before"
+    return f"{tokens} tokens at once"
+
+
+def _models(found: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the name of a model and its rows, one a step."""
+    names = dict.fromkeys((x["weights"], x["head_weights"]) for x in found["rows"])
+    for weights, head in names:
+        rows = [x for x in found["rows"] if (x["weights"], x["head_weights"]) == (weights, head)]
+        yield f"{weights}, head {head}", rows
+
+
+def _cell(row: dict[str, Any], dense: dict[str, Any]) -> str:
+    return f"{row['us'] / 1e3:.1f} ({row['us'] / dense['us']:.2f})"
+
+
+def _text_of(name: str) -> str:
+    found = _run(name)
+    meta, models = found["meta"], dict(_models(found))
+    dense = next(iter(models.values()))
+    header = ["weights", *map(_title, _steps(found)), "MB that a step reads"]
+    cells = (
+        [
+            model,
+            *(_cell(row, other) for row, other in zip(rows, dense, strict=True)),
+            f"{rows[0]['weight_bytes'] / 1e6:.0f}",
+        ]
+        for model, rows in models.items()
+    )
+    where = meta.get("gpu") or f"{meta['threads']} threads of an {meta['cpu']}"
+    what = f"{meta['layers']} layers of the shape `{meta['shape']}` and its head, {meta['dtype']}"
+    return f"""{what}, on {where}
+with torch {meta["torch"]}: ms of a step, and in brackets over the dense model
+([{name}](../benchmarks/results/{name})):
+
+{table(header, cells)}"""
+
+
+def numbers() -> str:
+    """Tables, one a run."""
+    return "\n\n".join(map(_text_of, RUNS))
+
+
+def draw() -> str:
+    """Bars of the parts of a step, one token of one sequence, of the first run."""
+    found = _run(RUNS[0])
+    bars = [(model, rows[0]) for model, rows in _models(found)]
+    longest = max(row["us"] for _, row in bars)
+    body = [text(LEFT, 24, f"{_title(_steps(found)[0])}: ms of a step", 15)]
+    for i, part in enumerate(PARTS):
+        body += [box(LEFT + i * 110, 34, 12, 12, COLOURS[part])]
+        body += [text(LEFT + i * 110 + 18, 45, part)]
+    for i, (model, row) in enumerate(bars):
+        y, x = TOP + i * (BAR + 8), float(LEFT)
+        body.append(text(10, y + 15, model))
+        for part in PARTS:
+            width = max(row[part], 0) / longest * WIDTH
+            body.append(box(round(x, 1), y, round(width, 1), BAR, COLOURS[part]))
+            x += width
+        body.append(text(round(x + 6, 1), y + 15, f"{row['us'] / 1e3:.1f}"))
+    return svg(LEFT + WIDTH + 70, TOP + len(bars) * (BAR + 8) + 10, body)
+
+
+def lacks() -> str:
+    """Return the file that is not there; empty where all are."""
+    missing = [x for x in RUNS if not Path(ROOT / "benchmarks" / "results" / x).is_file()]
+    return f"no {missing[0]}" if missing else ""
+
+
+PAGE = Page({"docs/decode.md": parts(decode=numbers), "docs/decode.svg": whole(draw)}, lacks)
