@@ -196,7 +196,8 @@ class DenseCheckpoint:
     def _is_table(self, name: str, shape: tuple[int, ...]) -> bool:
         """Tell whether a matrix is the embedding of words, by its name and its rows."""
         inner = self.config.get("text_config")
-        sizes = {x.get("vocab_size") for x in (self.config, inner) if isinstance(x, Mapping)}
+        # A list: a file may say anything, also what has no hash.
+        sizes = [x.get("vocab_size") for x in (self.config, inner) if isinstance(x, Mapping)]
         shared = self.config.get("is_encoder_decoder")
         return bool(named_as_no_linear(name)) and shape[0] in sizes and not shared
 
@@ -207,8 +208,8 @@ class DenseCheckpoint:
             if self._index.dtype(tensor) not in DTYPES or not _is_matrix(tensor, shape):
                 continue
             name = tensor.removesuffix(_SUFFIX)
-            is_table = len(shape) == 2 and tensor.endswith(_SUFFIX) and self._is_table(name, shape)
-            if embeddings is not None and is_table and not skipped_by(name, skip):
+            is_layer = len(shape) == 2 and tensor.endswith(_SUFFIX) and not skipped_by(name, skip)
+            if embeddings is not None and is_layer and self._is_table(name, shape):
                 self.schemes[name], self.tables = embeddings, self.tables | {name}
             elif reason := why_no_target(tensor, shape, skip):
                 self.left[name] = reason

@@ -116,7 +116,7 @@ def read(path: Path) -> None:
             with contextlib.suppress(CheckpointError):
                 checkpoint.tensor(name)
     with contextlib.suppress(CheckpointError):
-        dense = DenseCheckpoint(path, group_size=-1)
+        dense = DenseCheckpoint(path, group_size=-1, embeddings="w8a16")
         for name in dense.layers:
             dense.layer(name)
 

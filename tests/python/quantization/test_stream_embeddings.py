@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,15 @@ def test_groups_are_made_to_fit_the_rows_and_skip_leaves_them(tmp_path: Path) ->
     assert WORDS in DenseCheckpoint(tmp_path / "dense", "w8a16").left
     with pytest.raises(ValueError, match="embeddings must be True, False or a scheme"):
         DenseCheckpoint(tmp_path / "dense", "w8a16", embeddings="w8a8")
+
+
+@pytest.mark.parametrize("size", (None, [99], {"words": 99}, "99", 98))
+def test_a_table_is_known_by_the_size_of_the_vocabulary_alone(tmp_path: Path, size: Any) -> None:
+    dense(is_tied=True).save_pretrained(tmp_path / "dense")
+    file = tmp_path / "dense" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "vocab_size": size}))
+    source = DenseCheckpoint(tmp_path / "dense", "w8a16", embeddings="w8a16")
+    assert not source.tables and WORDS in source.left
 
 
 def test_a_table_that_an_encoder_and_a_decoder_share_stays_dense(tmp_path: Path) -> None:
