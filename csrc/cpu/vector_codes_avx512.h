@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "cpu/vector_kernels.h"
+#include "dequant/book_converter.h"
 
 namespace mixed_gemm::cpu {
 namespace {
@@ -16,23 +17,6 @@ struct TableFp32 {
 struct TableBf16 {
   alignas(64) uint16_t values[32];
 };
-
-// The bits of a number in bf16, rounded to nearest: 0, or at least 2^-126 in magnitude. Constants
-// only.
-constexpr uint16_t bf16_of(float number) {
-  const uint16_t sign = number < 0 ? 0x8000 : 0;
-  float magnitude = number < 0 ? -number : number;
-  if (magnitude == 0) return sign;
-  int exponent = 127;
-  for (; magnitude < 128; magnitude *= 2) --exponent;
-  for (; magnitude >= 256; magnitude /= 2) ++exponent;
-  auto whole = static_cast<uint32_t>(magnitude);
-  const float rest = magnitude - static_cast<float>(whole);
-  if (rest > 0.5f || (rest == 0.5f && whole % 2 == 1)) ++whole;
-  // 128 is the bit that bf16 leaves out; a carry moves into the exponent by itself.
-  return static_cast<uint16_t>(sign | (whole + (static_cast<uint32_t>(exponent + 7 - 1) << 7)));
-}
-static_assert(bf16_of(1.f) == 0x3f80 && bf16_of(-6.f) == 0xc0c0 && bf16_of(0.00390625f) == 0x3b80);
 
 // The numbers of the codes below 16, by the code. Permutations read as many bits of an index as
 // their table needs: those of 16 words 4, those of 32 halves 5, of which the top one is another
@@ -46,7 +30,8 @@ struct Book {
   }
   static constexpr TableBf16 bf16() {
     TableBf16 table{};
-    for (uint32_t i = 0; i < 32; ++i) table.values[i] = bf16_of(Weight::value(i % 16));
+    for (uint32_t i = 0; i < 32; ++i)
+      table.values[i] = encode_constant<BFloat16>(Weight::value(i % 16));
     return table;
   }
   static constexpr TableFp32 kFp32 = fp32();
@@ -130,7 +115,7 @@ struct E2M1Window {
   }
   static constexpr TableBf16 bf16() {
     TableBf16 table{};
-    for (uint32_t i = 0; i < 32; ++i) table.values[i] = bf16_of(at(i));
+    for (uint32_t i = 0; i < 32; ++i) table.values[i] = encode_constant<BFloat16>(at(i));
     return table;
   }
   static constexpr TableFp32 kFp32 = fp32();
