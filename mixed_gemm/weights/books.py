@@ -42,6 +42,7 @@ class BookWeight(PackedWeight):
         Part("permutation", (torch.int64,), follows=False, finite=False),
     )
     gemm: ClassVar[Any] = staticmethod(gemm_of_weight)
+    dequantizer: ClassVar[Any] = staticmethod(dequantize_codes)
     beside_scales: ClassVar[str] = "factor"
     factor: ClassVar[None] = None
     zeros: ClassVar[None] = None  # type: ignore[misc]
@@ -92,16 +93,3 @@ class BookWeight(PackedWeight):
     def _codes(self) -> Tensor:
         n, k = self.shape
         return unpack_codes(self.b_packed, self.scheme.weight_type, n, k)
-
-    def _dense(
-        self,
-        b_packed: Tensor,
-        scales: Tensor,
-        beside: Tensor | None,
-        rows: int,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        options = self.scheme.gemm_options
-        return dequantize_codes(
-            b_packed, scales, beside, **options, n=rows, k=self.shape[1], dtype=dtype
-        )

@@ -48,6 +48,7 @@ class FloatWeight(PackedWeight):
         Part("pre_scale"),
     )
     gemm: ClassVar[Any] = staticmethod(gemm_of_weight)
+    dequantizer: ClassVar[Any] = staticmethod(dequantize_codes)
     beside_scales: ClassVar[str] = "factor"
     zeros: ClassVar[None] = None  # type: ignore[misc]
     permutation: ClassVar[None] = None  # type: ignore[misc]
@@ -236,16 +237,3 @@ class FloatWeight(PackedWeight):
     def _codes(self) -> Tensor:
         n, k = self.shape
         return unpack_codes(self.b_packed, self.scheme.weight_type, n, k)
-
-    def _dense(
-        self,
-        b_packed: Tensor,
-        scales: Tensor,
-        beside: Tensor | None,
-        rows: int,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        options = self.scheme.gemm_options
-        return dequantize_codes(
-            b_packed, scales, beside, **options, n=rows, k=self.shape[1], dtype=dtype
-        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from ..ops.gemm import unchecked_gemm
@@ -28,6 +27,7 @@ class IntegerWeight(PackedWeight):
 
     kind: ClassVar[str] = "integer"
     gemm: ClassVar[Any] = staticmethod(unchecked_gemm)
+    dequantizer: ClassVar[Any] = staticmethod(dequantize_weights)
 
     @staticmethod
     def pack(q: Tensor, weight: str) -> Tensor:
@@ -96,21 +96,3 @@ class IntegerWeight(PackedWeight):
     def _codes(self) -> Tensor:
         n, k = self.shape
         return unpack(self.b_packed, self.scheme.weight_type, n, k)
-
-    def _dense(
-        self,
-        b_packed: Tensor,
-        scales: Tensor,
-        beside: Tensor | None,
-        rows: int,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        return dequantize_weights(
-            b_packed,
-            scales,
-            beside,
-            **self.scheme.gemm_options,
-            n=rows,
-            k=self.shape[1],
-            dtype=dtype,
-        )

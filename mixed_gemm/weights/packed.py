@@ -79,9 +79,11 @@ class PackedWeight(WeightOnlyTensor):
 
     columns_in_order: ClassVar[type[PackedWeight]]  # the kind of a permuted weight's columns
     # The op behind ``product``: f(options, x, b_packed, scales, what is beside them, bias,
-    # pre_scale), options being the scheme's ``gemm_options``. A kind says it, and ``pack``,
-    # ``_codes`` and ``_dense``.
+    # pre_scale), options being the scheme's ``gemm_options``; and that behind ``dequantize``:
+    # f(b_packed, scales, what is beside them, n=, k=, dtype=, **gemm_options). A kind says them,
+    # and ``pack`` and ``_codes``.
     gemm: ClassVar[Any]
+    dequantizer: ClassVar[Any]
     beside_scales: ClassVar[str] = "zeros"  # the part that the op takes behind the scales
 
     b_packed: Tensor
@@ -205,14 +207,11 @@ class PackedWeight(WeightOnlyTensor):
         b_packed, scales = self.b_packed, self.scales
         check_not_freed("mixed_gemm.Embedding", input=indices, b_packed=b_packed, scales=scales)
         chosen = indices.reshape(-1)
-        scales = embedding(chosen, scales.t()).t().contiguous()
-        beside = getattr(self, self.beside_scales)
-        if beside is not None:
-            along_rows = beside.t() if beside.dim() == 2 else beside.unsqueeze(1)
-            found = embedding(chosen, along_rows)
-            beside = found.t().contiguous() if beside.dim() == 2 else found.squeeze(1)
+        # Not index_select, which raises another error for indices that are none.
+        scales, beside = embedding(chosen, scales.t()).t(), getattr(self, self.beside_scales)
+        beside = None if beside is None else beside.index_select(-1, chosen)
         packed = _gathered(b_packed, chosen, WEIGHTS[self.scheme.weight_type].bits)
-        dense = self._dequantized(packed, scales, beside, chosen.shape[0], None)
+        dense = self._dequantized(packed, scales.contiguous(), beside, chosen.shape[0], None)
         return dense.view(*indices.shape, self.shape[1])
 
     def _dequantized(
@@ -226,7 +225,8 @@ class PackedWeight(WeightOnlyTensor):
         """Rows of the dense weight, of packed ones with as many scales."""
         dtype = dtype or self.dtype
         exact = dtype if self.pre_scale is None else torch.float32
-        weight = self._dense(b_packed, scales, beside, rows, exact)
+        options = {**self.scheme.gemm_options, "n": rows, "k": self.shape[1], "dtype": exact}
+        weight: Tensor = self.dequantizer(b_packed, scales, beside, **options)
         check_storage("QuantizedTensor", pre_scale=self.pre_scale, permutation=self.permutation)
         if self.pre_scale is not None:
             weight = (weight * self.pre_scale.float()).to(dtype)
@@ -255,22 +255,6 @@ class PackedWeight(WeightOnlyTensor):
 
     def _codes(self) -> Tensor:
         """The codes that :meth:`pack` took: int8 ``[N, K]``."""
-        raise NotImplementedError
-
-    def _dense(
-        self,
-        b_packed: Tensor,
-        scales: Tensor,
-        beside: Tensor | None,
-        rows: int,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        """Rows of the dense weight in the order of the columns, without pre_scale.
-
-        Args:
-            b_packed: uint8 ``[round_up(rows, 64), ...]``. scales: ``[G, rows]``. beside: of these
-                rows, what ``beside_scales`` names.
-        """
         raise NotImplementedError
 
     def keeping(self, old: PackedWeight, same: Tensor) -> PackedWeight:
