@@ -172,6 +172,7 @@ def error_bound(*operands: Any, **options: Any) -> Tensor:
 
         B_pre = lam * (u * sqrt(x^2 @ V) + eta * sqrt(x^2 @ 1 + 1 @ w^2 [pre_scale]))   (1)
               + (K/16 + 5) * e * (|x| @ |w|_parts + |bias|)                             (2)
+              + lam * e * sqrt(K/16 + 5) * sqrt(x^2 @ (2 * stored * s)^2)               (2)
               + u * |sum of x over a group| @ 2 |z s|, of z that are too large          (3)
         bound = L * B_pre + u * |f(y)| + 4 * e * |y| + eta                              (4)
 
@@ -185,7 +186,9 @@ def error_bound(*operands: Any, **options: Any) -> Tensor:
         and sum may round apart; and w^2 more with pre_scale, which rounds x. eta covers
         underflow: products below the smallest normal number round absolutely.
     (2) The fp32 sum, one truncation for each 16-deep mma. Kernels may sum q * s and z apart, so
-        |w|_parts = |q s| + |z s| or |q s| + |z|.
+        |w|_parts = |q s| + |z s| or |q s| + |z|. They may also sum codes of 4 bits as they are
+        stored, too large by 8 (in bfloat16 by 136), and take the sum of x times that away: those
+        truncations count by themselves where weights are 0, and are some hundredths of (1) else.
     (3) Whole zero points beyond these leave in two parts, and what rounds in the second is the
         same for all weights of a group: no random walk. No checkpoint has any.
     (4) The activation amplifies by at most its Lipschitz constant L (1.13 gelu, 1.1 silu), runs in
@@ -213,10 +216,12 @@ class Parts:
     magnitude: Tensor  # |x| @ |w|_parts + |bias|
     together: Tensor  # roundings alike for all of a group, in units of u
     stored: Tensor  # |x| @ |w|_stored + |bias|
+    stored_random: Tensor  # sqrt(x^2 @ (what w is stored too large by, and what takes it away)^2)
 
     def statistical(self, activation: str) -> Tensor:
         bound = LAM * (self.u * self.random + self.eta * self.underflow[0])
         bound = bound + self.steps * 2.0**-23 * self.magnitude + self.u * self.together
+        bound = bound + LAM * 2.0**-23 * self.steps**0.5 * self.stored_random
         return self._finished(bound, activation)
 
     def hard(self, activation: str) -> Tensor:
@@ -324,6 +329,7 @@ def parts_of(
         x.abs() @ parts.t() * scaled + most_added,
         together * scaled,
         x.abs() @ (parts + 2 * stored_bias * s.abs()).t() * scaled + most_added,
+        (x.square() @ (2 * stored_bias * s).square().t()).sqrt() * scaled,
     )
 
 

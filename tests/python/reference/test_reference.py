@@ -266,3 +266,26 @@ def test_both_bounds_allow_for_zero_points_that_constants_do_not_hold(dtype, k):
     oracle = reference.oracle(a, q, scales, zeros)
     tighter = torch.minimum(oracle.statistical, oracle.hard)
     assert 0.2 < reference.error_ratio(out, oracle.expected, tighter) <= 1
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+def test_bounds_allow_for_codes_that_are_summed_as_they_are_stored(dtype):
+    """A column whose weights are all 0 has sums of stored codes that are not, in fp32."""
+    generator = torch.Generator().manual_seed(0)
+    n, k, stored = 64, 512, reference.gemm._STORED_BIAS[dtype]
+    q = torch.randint(-8, 8, (n, k), generator=generator, dtype=torch.int8)
+    q[::2] = 0
+    scales = (0.5 + torch.rand(1, n, generator=generator)).to(dtype)
+    zeros = torch.zeros(1, n, dtype=dtype)
+    a = torch.randn(8, k, generator=generator).to(dtype)
+    sums, of_tokens = torch.zeros(8, n), torch.zeros(8, 1)
+    for column in range(k):
+        sums = sums + a[:, column, None].float() * (q[:, column].float() + stored)
+        of_tokens = of_tokens + a[:, -1 - column, None].float()  # in another order
+    out = ((sums - stored * of_tokens) * scales.float()).to(dtype)
+    zero = out[:, ::2].double()
+    assert zero.any(), "none of them was rounded"
+    oracle = reference.oracle(a, q, scales, zeros)
+    tighter = torch.minimum(oracle.statistical, oracle.hard)
+    assert 2**-12 < reference.error_ratio(zero, torch.zeros_like(zero), tighter[:, ::2]) <= 1
+    assert reference.error_ratio(out, oracle.expected, tighter) <= 1
