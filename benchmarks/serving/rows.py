@@ -94,4 +94,11 @@ GPU_ROWS = (
     replace(_gptq("4 bits, g128, act-order", 4, 128, True, True), kernel=_OWN_GPTQ, dtypes=HALVES),
     Row("AWQ g128", "awq", {"group_size": 128}, dtypes=HALVES),
     *(row for row in ROWS if row.name.startswith(("W8A8", "FP8"))),
+    *(
+        Row(name, "compressed-tensors", {"scheme": name.lower()}, kernel, dtypes=HALVES)
+        for name, kernel in (
+            ("MXFP4", "MixedGemmMxFp4LinearKernel"),
+            ("NVFP4", "MixedGemmNvFp4LinearKernel"),
+        )
+    ),
 )

@@ -1,5 +1,6 @@
 """An entry point of vLLM's plug-ins: its loader of random weights fills integers and float8 with
 random bits as well, which it leaves as they come, so that kernels read what real weights look like.
+Bytes that are exponents of scales are drawn around 2^-4.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def register() -> None:
     if getattr(own, "fills_bits", False):
         return
 
-    def fill(param: Any, *args: Any, **kwargs: Any) -> None:
-        fill_bits(param, lambda: own(param, *args, **kwargs))
+    def fill(param: Any, *args: Any, name: str = "", **kwargs: Any) -> None:
+        fill_bits(param, lambda: own(param, *args, **kwargs), name)
 
     fill.fills_bits = True  # type: ignore[attr-defined]
     for module in (weight_utils, dummy_loader):
@@ -44,15 +45,16 @@ def register() -> None:
     dummy_loader.initialize_dummy_weights = lambda layer, *_: each_once(layer, fill)
 
 
-def each_once(layer: Any, fill: Callable[[Any], None]) -> None:
+def each_once(layer: Any, fill: Callable[..., None]) -> None:
     """Fill the parameters and saved buffers that a module holds itself."""
     for name, tensor in layer.state_dict().items():
         if "." not in name:  # else it belongs to a module below
-            fill(tensor)
+            fill(tensor, name=name)
 
 
-def fill_bits(param: Any, otherwise: Callable[[], None]) -> None:
-    """Integers of any value, float8 within 200 (which no NaN is), norms around 1."""
+def fill_bits(param: Any, otherwise: Callable[[], None], name: str = "") -> None:
+    """Integers of any value, float8 within 200 (which no NaN is), norms around 1; bytes of a name
+    with "scale" are exponents (e8m0), of which the largest is a NaN."""
     import torch
 
     data = param.data
@@ -60,6 +62,8 @@ def fill_bits(param: Any, otherwise: Callable[[], None]) -> None:
         otherwise()
     elif data.dim() == 1 and not data.is_floating_point():
         data.zero_()  # which group an input belongs to
+    elif data.dtype == torch.uint8 and "scale" in name:
+        data.random_(120, 127)
     elif data.dtype in (torch.int32, torch.int8, torch.uint8):
         words = data.numel() * data.element_size() // 4
         bits = torch.randint(-(2**31), 2**31 - 1, (words,), dtype=torch.int32, device=data.device)

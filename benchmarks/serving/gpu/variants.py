@@ -24,7 +24,7 @@ LINEARS = [
 ]
 LINEAR_WEIGHTS = 32 * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336)
 OTHER_WEIGHTS = 2 * 128256 * 4096  # embedding and output layer, in 16 bits
-BITS = {"W4": 4, "GP": 4, "AW": 4, "W8": 8, "FP": 8}
+BITS = {"W4": 4, "GP": 4, "AW": 4, "W8": 8, "FP": 8, "MX": 4, "NV": 4}
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ VARIANTS = (
     *_both("W8A8 dynamic", "8 bits both, dynamic"),
     *_both("FP8 dynamic", "float8, dynamic"),
     *_both("W8A16 channel", "8 bits"),
+    *_both("MXFP4", "mxfp4"),
+    *_both("NVFP4", "nvfp4"),
     *_both("AWQ g128"),
     *_both("GPTQ 4 bits, g128"),
 )

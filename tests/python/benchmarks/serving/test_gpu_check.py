@@ -20,9 +20,9 @@ from benchmarks.serving.models import SMALL
 from benchmarks.serving.rows import GPU_ROWS, Row
 
 
-def test_there_are_seventeen_kinds_of_files() -> None:
+def test_there_are_nineteen_kinds_of_files() -> None:
     names = [row.name for row in GPU_ROWS]
-    assert len(names) == len(set(names)) == 17
+    assert len(names) == len(set(names)) == 19
     assert {row.file for row in GPU_ROWS} == {"compressed-tensors", "gptq", "awq"}
     assert all(set(row.dtypes) >= {"float16", "bfloat16"} for row in GPU_ROWS)
 
@@ -145,7 +145,7 @@ def test_every_kind_in_two_dtypes_both_places_eager_and_with_graphs(tmp_path: Pa
     found, _ = points(tmp_path)
     told = {tuple(x[k] for k in gpu_check.KEYS) for x in found}
     # The dense model is written in bfloat16.
-    assert len(found) == len(told) == (17 * 2 + 1) * 2 * 2
+    assert len(found) == len(told) == (19 * 2 + 1) * 2 * 2
     assert {x["mode"] for x in found[: len(found) // 2]} == {"graphs"}
 
 
@@ -166,7 +166,7 @@ def test_points_are_dealt_out_to_processes(tmp_path: Path) -> None:
     made = gpu_check.jobs(found, tmp_path, 16)
     assert sorted(map(str, found)) == sorted(str(point) for job in made for point in job.points)
     assert len({x.name for x in made}) == len(made) == 16
-    assert {len(x.points) for x in made} == {8, 9}
+    assert {len(x.points) for x in made} == {9, 10}
     ports = [int(x.environment["VLLM_PORT"]) for x in made]
     assert len(set(ports)) == 16 and max(ports) < 32768 - gpu_check.PORTS
     for job in made:

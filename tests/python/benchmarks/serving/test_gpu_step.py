@@ -97,7 +97,7 @@ def test_the_newest_trace_is_read(tmp_path: Path) -> None:
 
 def test_names_of_variants() -> None:
     names = [x.name for x in VARIANTS]
-    assert len(set(names)) == len(names) == 16
+    assert len(set(names)) == len(names) == 20
     for name in ("bf16, vllm", "W4A16 g128, Marlin", "GPTQ 4 bits, g128, ours", "AWQ g128, vllm"):
         assert name in names
     ours = [x for x in VARIANTS if x.kernels == "ours"]
@@ -148,10 +148,11 @@ def test_a_shape_says_what_the_writer_of_its_file_says(weights: str, tmp_path: P
 # --- random weights ------------------------------------------------------------------------------
 
 
-def filled(data: torch.Tensor) -> tuple[torch.Tensor, bool]:
+def filled(data: torch.Tensor, name: str = "") -> tuple[torch.Tensor, bool]:
     """(what it holds then, whether vLLM's own function was asked)."""
     asked = []
-    random_weights.fill_bits(torch.nn.Parameter(data, requires_grad=False), lambda: asked.append(1))
+    parameter = torch.nn.Parameter(data, requires_grad=False)
+    random_weights.fill_bits(parameter, lambda: asked.append(1), name)
     return data, bool(asked)
 
 
@@ -170,13 +171,15 @@ def test_floats_are_filled_with_what_keeps_a_model_finite() -> None:
     assert filled(torch.zeros(128, 64))[1] and filled(torch.zeros(64, dtype=torch.int32))[1]
     order, left = filled(torch.full((8192,), -5, dtype=torch.int32))
     assert not left and not order.any()
+    exponents, left = filled(torch.zeros(128, 64, dtype=torch.uint8), "weight_scale")
+    assert not left and exponents.min() >= 120 and exponents.max() <= 127
 
 
 def test_each_module_fills_what_it_holds_itself() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     found: list[torch.Tensor] = []
     for module in model.modules():
-        random_weights.each_once(module, found.append)
+        random_weights.each_once(module, lambda tensor, name: found.append(tensor))
     assert sorted(x.data_ptr() for x in found) == sorted(
         x.data_ptr() for x in model.state_dict().values()
     )
