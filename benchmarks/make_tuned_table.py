@@ -1,5 +1,5 @@
 """Writes the tuned table that ships for a GPU (mixed_gemm/selection/tuned) from results of
-`python -m benchmarks gemm --candidates all --keep all`: the fastest of our configurations at each
+`python -m benchmarks gemm --candidates all --keep all`, and of `floats`: the fastest of our configurations at each
 measured point.
 
     python -m benchmarks.make_tuned_table gemm.json --sm 90 --sms 132
@@ -18,17 +18,17 @@ from mixed_gemm.selection import tables
 
 from .old_rows import row_of
 from .row import Row
-from .timed import GEMM
+from .timed import FLOAT_GEMM, GEMM
 
 
 def fastest(rows: Iterable[Row]) -> list[tables.Point]:
     points: dict[tuple[Any, ...], tables.Point] = {}
     for row in rows:
-        if row.op != GEMM or row.bits is None or row.group_size is None:
+        if row.op not in (GEMM, FLOAT_GEMM) or row.bits is None or row.group_size is None:
             continue
         point = tables.Point(
             dtype=row.dtype,
-            weight=integer_weight(row.bits),
+            weight=row.weight or integer_weight(row.bits),
             group_size=row.group_size,
             zeros=row.zero_mode is not None,
             n=row.N,

@@ -17,7 +17,7 @@ from ..schemes import SUITES, Scheme
 from ..timed import DENSE, FLOAT_GEMM, GEMM
 from . import peer_libraries as peers
 from .gemm import CPU_MS, CPU_SHAPE, configs_of, plan_of
-from .gemm_peers import NF4, PeerOperands
+from .gemm_peers import MARLIN, NF4, PeerOperands
 
 SHAPES = ((8192, 8192), (28672, 4096))
 MS = (1, 4, 16, 32, 64, 128, 256, 1024, 4096)
@@ -62,10 +62,25 @@ class FloatOperands(PeerOperands):
         )
 
 
+    def marlin(self, scheme: Scheme, m: int) -> list[Call]:
+        """Calls with random bits in the form of vLLM's kernel: MXFP4 in groups of 32, else
+        NVFP4."""
+        words = self.once("marlin", lambda: self.words(self.k // 16, 2 * self.n))
+        shape, is_mxfp4 = (scheme.num_groups(self.k), self.n), scheme.group_size == 32
+        if is_mxfp4:
+            exponents = self.integers(110, 130, *shape, dtype=torch.uint8)
+            scales, whole = exponents.view(torch.float8_e8m0fnu), None
+        else:
+            scales = self.uniform(*shape, dtype="float32").to(torch.float8_e4m3fn)
+            whole = torch.ones(1, device=self.device)
+        a = self.activations(m, scheme.dtype)
+        return peers.marlin(a, words, scales, "float4_e2m1f", whole)
+
+
 class FloatGemm(Benchmark):
     """fpA_fpB_gemm with weights of floats and of code books, beside fpA_intB_gemm with integers of
-    the same width in the same groups, torch's dense GEMM, and bitsandbytes' NF4 where it is
-    installed, in one run."""
+    the same width in the same groups, torch's dense GEMM, and, where they are installed,
+    bitsandbytes' NF4 and vLLM's MXFP4 and NVFP4, in one run."""
 
     name = "floats"
     effort = Effort(rounds=7, keep=2)
@@ -108,3 +123,7 @@ class FloatGemm(Benchmark):
         if self.device.type == "cuda" and peers.installed("bitsandbytes"):
             for scheme in books:
                 yield Case(NF4, scheme, operands.nf4(point.m, scheme.dtype))
+        if self.device.type == "cuda" and peers.installed("vllm"):
+            for scheme in self.schemes:
+                if scheme.weight == "e2m1" and scheme.dtype == "bfloat16":
+                    yield Case(MARLIN, scheme, operands.marlin(scheme, point.m))

@@ -1,4 +1,4 @@
-"""int4 products of other libraries, where their wheels are installed, on random weights in the form
+"""4-bit products of other libraries, where their wheels are installed, on random weights in the form
 that each stores: bitsandbytes (0.50.2), ONNX Runtime on the CPU (1.32), vLLM on a GPU (0.26.0).
 """
 
@@ -74,14 +74,29 @@ def matmul_nbits(a: Tensor, codes: Sequence[Tensor], scales: Tensor, level: int)
     return calls
 
 
-def marlin(a: Tensor, words: Sequence[Tensor], scales: Tensor) -> list[Call]:
-    """vLLM's product of float16 with int4 in groups of 128.
+def _load_vllm() -> Any:
+    """Register vLLM's ops, and return its types of numbers."""
+    modules = ("vllm._C", "vllm._C_stable_libtorch")  # before 0.26, and from it on
+    importlib.import_module(next(filter(installed, modules), modules[0]))
+    return importlib.import_module("vllm.scalar_type").scalar_types
+
+
+def marlin(
+    a: Tensor,
+    words: Sequence[Tensor],
+    scales: Tensor,
+    number: str = "uint4b8",
+    whole: Tensor | None = None,
+) -> list[Call]:
+    """vLLM's product with 4-bit weights in groups.
 
     Args:
-        a: ``[M, K]``. words: int32 ``[K / 16, 2 * N]``. scales: ``[K / 128, N]``.
+        a: ``[M, K]``. words: int32 ``[K / 16, 2 * N]``. scales: ``[G, N]``, of groups of 128 in the
+            dtype of ``a``, of 32 in float8_e8m0fnu, or of 16 in float8_e4m3fn.
+        number: the type of a code, by vLLM's name.
+        whole: float32 ``[1]``, the scale of all of a weight, or None.
     """
-    importlib.import_module("vllm._C")
-    uint4b8: Any = importlib.import_module("vllm.scalar_type").scalar_types.uint4b8
+    code = getattr(_load_vllm(), number)
     count = torch.cuda.get_device_properties(a.device).multi_processor_count
     workspace = torch.zeros(4 * count, dtype=torch.int, device=a.device)
     (m, k), n = a.shape, scales.shape[1]
@@ -89,7 +104,7 @@ def marlin(a: Tensor, words: Sequence[Tensor], scales: Tensor) -> list[Call]:
     op = torch.ops._C.marlin_gemm
     return [
         partial(
-            op, a, none, w, none, scales, none, none, none, none, none, workspace, uint4b8.id,
+            op, a, none, w, none, scales, none, whole, none, none, none, workspace, code.id,
             m, n, k, True, False, True, False,
         )
         for w in words
@@ -102,8 +117,7 @@ def machete(a: Tensor, words: Sequence[Tensor], scales: Tensor) -> list[Call]:
     Args:
         a: ``[M, K]``. words: int32 ``[N, K / 8]``. scales: ``[K / 128, N]``.
     """
-    importlib.import_module("vllm._C")
-    uint4b8: Any = importlib.import_module("vllm.scalar_type").scalar_types.uint4b8
+    uint4b8 = _load_vllm().uint4b8
     pack, op, dtype = torch.ops._C.machete_prepack_B, torch.ops._C.machete_mm, a.dtype
     stored = [pack(w.t(), dtype, uint4b8.id, dtype) for w in words]
     none = None
