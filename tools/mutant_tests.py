@@ -116,6 +116,7 @@ GPU: dict[str, tuple[Tests, ...]] = {
     "FloatSign": (gpu("problems", "every_two_values and fpA_fpB_gemm"),),
     "FloatMultiplier": (gpu("problems", "every_two_values and fpA_fpB_gemm"),),
     "BookHalf": (gpu("problems", "every_two_values and fpA_fpB_gemm"),),
+    "BookOfKernels": (gpu("problems", "every_two_values and fpA_fpB_gemm"),),
     "ColumnFactor": (gpu("problems", "every_two_values and fpA_fpB_gemm"),),
     "InterleavedColumn": (gpu("checkpoints", "repack_equals"),),
     "ActOrderIgnored": (gpu("checkpoints", "repack_equals"),),

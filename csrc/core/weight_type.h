@@ -17,7 +17,7 @@ struct IntegerCodes {
   static constexpr WeightType kType = kCodeType;
   static constexpr int kBits = kCodeBits;
   static constexpr int kBias = 1 << (kCodeBits - 1), kZero = kBias;
-  static constexpr bool kIsInteger = true;
+  static constexpr bool kIsInteger = true, kHasBook = false;
   static constexpr int kLeastGroup = 16;  // that kernels of tensor cores take; all take multiples
 
   // The number that a code stands for, by definition: kernels for any machine and tests take it.
@@ -42,7 +42,7 @@ struct FloatCodes {
   static constexpr int kBits = 1 + kExponentBits + kMantissaBits;
   static constexpr int kExponentBias = (1 << (kExponentBits - 1)) - 1;
   static constexpr int kBias = 0, kZero = 0;
-  static constexpr bool kIsInteger = false;
+  static constexpr bool kIsInteger = false, kHasBook = false;
   static constexpr int kLeastGroup = 16;
 
   static constexpr float value(uint32_t code) {
@@ -67,12 +67,13 @@ struct E4M3 : FloatCodes<WeightType::kE4M3, 4, 3> {
 };
 
 // Codes of four bits that stand for any 16 values, by a table in float32. bitsandbytes' formats are
-// such.
+// such. Kernels for GPUs take the values when they run (dequant/book.h), so that one kernel serves
+// all books.
 template <WeightType kCodeType, typename Book>
 struct BookCodes {
   static constexpr WeightType kType = kCodeType;
   static constexpr int kBits = 4, kBias = 0, kZero = Book::kZero;
-  static constexpr bool kIsInteger = false;
+  static constexpr bool kIsInteger = false, kHasBook = true;
   static constexpr int kLeastGroup = 32;
   static constexpr float value(uint32_t code) { return Book::kValues[code & 15]; }
 };
@@ -122,7 +123,7 @@ using WeightTypes =
 struct WeightInfo {
   const char* name;
   int bits, bias;
-  bool is_integer;
+  bool is_integer, has_book;
   int least_group;
 };
 
@@ -144,7 +145,8 @@ struct Infos {
 };
 template <typename Weight>
 constexpr WeightInfo info() {
-  return {Weight::kName, Weight::kBits, Weight::kBias, Weight::kIsInteger, Weight::kLeastGroup};
+  return {Weight::kName,      Weight::kBits,    Weight::kBias,
+          Weight::kIsInteger, Weight::kHasBook, Weight::kLeastGroup};
 }
 template <typename... Weights>
 constexpr Infos infos(WeightList<Weights...>) {
@@ -168,6 +170,10 @@ constexpr WeightInfo weight_info(WeightType type) {
   return weight_list::infos(WeightTypes()).rows[static_cast<int>(type)];
 }
 constexpr int bits_of(WeightType type) { return weight_info(type).bits; }
+// The type that kernels for GPUs are compiled for: books share those of the first one.
+constexpr WeightType compiled_weight(WeightType type) {
+  return weight_info(type).has_book ? WeightType::kNF4 : type;
+}
 
 // The integers of a width; none where no such weight is stored.
 constexpr std::optional<WeightType> integer_weight(int64_t bits) {

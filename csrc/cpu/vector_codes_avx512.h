@@ -6,7 +6,7 @@
 #include <immintrin.h>
 
 #include "cpu/vector_kernels.h"
-#include "dequant/book_converter.h"
+#include "dequant/book.h"
 
 namespace mixed_gemm::cpu {
 namespace {

@@ -54,16 +54,17 @@ class ColumnPair {
     }
   }
 
-  // Makes the pairs of column `half` as IntegerConverter does, but scaled and over kResultScale.
-  MIXED_GEMM_HOST_DEVICE void convert_step(uint32_t word, int step, int half,
-                                           uint32_t (&pairs)[2]) const {
+  // Makes the pairs of column `half` as a converter does, but scaled and over kResultScale.
+  template <typename AnyConverter>
+  MIXED_GEMM_HOST_DEVICE void convert_step(const AnyConverter& converter, uint32_t word, int step,
+                                           int half, uint32_t (&pairs)[2]) const {
     const uint32_t scale = both_halves(loaded[0], half);
     if constexpr (kZeros) {
-      Converter::convert_step(
+      converter.convert_step(
           word, step, {both_halves(offsets_.first, half), both_halves(offsets_.second, half)},
           pairs);
     } else {
-      Converter::convert_step(word, step, pairs);
+      converter.convert_step(word, step, pairs);
     }
     if constexpr (kZeroPoints == ZeroPoints::kAny) {
       const uint32_t addend = both_halves(addends_, half);

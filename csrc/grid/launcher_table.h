@@ -11,7 +11,8 @@
 //     static const Launchers& launchers(int mode);  // what instantiation files define
 //   };
 //
-// A launcher is null where its kernel is not compiled, which why_not refuses before.
+// A launcher is null where its kernel is not compiled, which why_not refuses before. Instantiation
+// files are for types that are their own compiled_weight().
 #pragma once
 #include "core/quant_scheme.h"
 #include "core/weight_type.h"
@@ -31,7 +32,7 @@ constexpr bool has_weight(WeightType weight) {
 template <typename Kernels, ElementType kElement, int kFirst = 0>
 const typename Kernels::Launchers& launchers_of_element(WeightType weight, int mode) {
   constexpr auto kWeight = static_cast<WeightType>(kFirst);
-  if constexpr (has_weight<Kernels>(kWeight)) {
+  if constexpr (compiled_weight(kWeight) == kWeight && has_weight<Kernels>(kWeight)) {
     if (weight == kWeight) return Kernels::template launchers<kElement, kWeight>(mode);
   }
   if constexpr (kFirst + 1 < kNumWeights) {
@@ -43,9 +44,10 @@ const typename Kernels::Launchers& launchers_of_element(WeightType weight, int m
 
 template <typename Kernels>
 const typename Kernels::Launchers& launchers_of(ElementType element, WeightType weight, int mode) {
+  const WeightType compiled = compiled_weight(weight);
   return element == ElementType::kFloat16
-             ? launchers_of_element<Kernels, ElementType::kFloat16>(weight, mode)
-             : launchers_of_element<Kernels, ElementType::kBFloat16>(weight, mode);
+             ? launchers_of_element<Kernels, ElementType::kFloat16>(compiled, mode)
+             : launchers_of_element<Kernels, ElementType::kBFloat16>(compiled, mode);
 }
 
 }  // namespace mixed_gemm

@@ -68,6 +68,10 @@ struct SpecializedGemm {
 
   static __device__ void multiply(const Params& p, SharedStorage& storage) {
     cutlass::arch::warpgroup_reg_alloc<Config::kMultiplyRegisters>();
+    if constexpr (Config::kHasTable) {
+      Mainloop::fill_table(p.copies, storage);
+      Config::meet();
+    }
     Config::wait_for_barriers();
     pdl_wait();
     Mainloop mainloop(p.copies, storage);

@@ -13,6 +13,7 @@ __device__ inline int this_warpgroup() {
 template <int kBlocks_>
 struct WarpRoles {
   static constexpr int kBlocks = kBlocks_;  // on an SM
+  static constexpr bool kHasTable = false;  // that the mainloop fills before its first tile
   static constexpr int kMultipliers = kWgmmaMultipliers;
   static constexpr int kMultiplyThreads = 128 * kMultipliers, kThreads = kMultiplyThreads + 128;
   // Registers of a thread: at launch, and once the copying warpgroup has given some of its own to

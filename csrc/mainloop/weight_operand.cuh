@@ -5,7 +5,7 @@
 #include "core/stage_check.h"
 #include "cutlass/arch/memory_sm75.h"
 #include "cutlass/arch/memory_sm80.h"
-#include "dequant/integer_converter.h"
+#include "dequant/weight_converter.h"
 #include "layout/swizzled_lines.h"
 #include "mainloop/gemm_config.cuh"
 
@@ -29,10 +29,13 @@ class WeightCopy {
     int64_t line_stride;  // bytes between lines of one k-tile
     int64_t pass_stride;  // kLinesPerPass of them
     int lines;            // n_pad / I
+    CodeValues<Weight> values;
   };
-  static Params params(const uint8_t* b, int n_pad, int k_tiles) {
+  static Params params(const uint8_t* b, int n_pad, int k_tiles,
+                       const CodeValues<Weight>& values = {}) {
     const int64_t line_stride = static_cast<int64_t>(k_tiles) * kLineBytes;
-    return {b, line_stride, line_stride * kLinesPerPass, n_pad / Layout::kInterleave};
+    return {b, line_stride, line_stride * kLinesPerPass, n_pad / Layout::kInterleave,
+            values};
   }
 
   // This block reads columns from column0 on, k-tiles from k_tile on.
@@ -91,9 +94,9 @@ struct WeightFragment {
     }
   }
 
-  __device__ void convert(int octet, int step, uint32_t (&pairs)[2]) const {
-    Config::Converter::convert_step(words[octet / 4][octet % 4], step % kStepsPerWord<Weight>,
-                                    pairs);
+  __device__ void convert(const typename Config::Converter& converter, int octet, int step,
+                          uint32_t (&pairs)[2]) const {
+    converter.convert_step(words[octet / 4][octet % 4], step % kStepsPerWord<Weight>, pairs);
   }
 };
 

@@ -23,7 +23,9 @@ MixedGemmParams<Config> kernel_params(const GemmProblem& p, const Work& work) {
   MixedGemmParams<Config> params;
   params.mainloop = {
       ActivationCopy<Config>::params(static_cast<const Element*>(p.a), e.a_stride, e.m, e.k),
-      WeightCopy<Config>::params(p.b_packed, static_cast<int>(round_up(e.n, kPadN)), k_tiles),
+      WeightCopy<Config>::params(
+          p.b_packed, static_cast<int>(round_up(e.n, kPadN)), k_tiles,
+          code_values<typename Config::Format, typename Config::Weight>(p.scheme.weight)),
       {static_cast<const Element*>(p.scales),
        static_cast<const Element*>(p.zeros),
        p.scale_stride,

@@ -1,6 +1,7 @@
 // One compiled skinny kernel as a type.
 #pragma once
 #include "dequant/offset_converter.h"
+#include "dequant/pair_table.cuh"
 #include "dequant/stored_converter.h"
 #include "dequant/weight_converter.h"
 #include "mainloop/gemm_config.cuh"
@@ -61,10 +62,12 @@ struct SkinnyGemmConfig {
   // Constants that save two shifts a word of int4 as bf16: 1 to 4 %. (Two tiles of halves spill.)
   static constexpr bool kOffsets = (!kZeros || kSumsTokens) && !kStored && !kFine && kBFloat16 &&
                                    kHasOffsets<Format, Weight> && !(kHalf && kNTiles == 2);
-  using Converter =
+  static constexpr bool kHasTable = Weight::kHasBook;
+  using Converter = std::conditional_t<
+      kHasTable, PairTable<Format>,
       std::conditional_t<kStored, StoredConverter<Format, Weight, /*kOneScale=*/false>,
                          std::conditional_t<kOffsets, ConstantOffsetConverter<Format, Weight>,
-                                            WeightConverter<Format, Weight>>>;
+                                            WeightConverter<Format, Weight>>>>;
   // A tile's next weights are requested before its last products, not after them: 1 to 2 %.
   // (fp16 with four tiles has no registers for it, nor one with weights as they are stored.)
   static constexpr bool kRequestsEarly =

@@ -71,7 +71,7 @@ class SkinnyGemm {
   using Reduction = SkinnyReduction<Config>;
 
  public:
-  struct Params {
+  struct Params : CodeValues<typename Config::Weight> {
     const Element* a;
     int64_t a_stride;
     const uint8_t* b;
@@ -94,6 +94,7 @@ class SkinnyGemm {
   struct SharedStorage {
     typename Reduction::Storage reduction;
     WarpStorage warps[kWarps];
+    std::conditional_t<Config::kHasTable, PairTableStorage, char> table;
   };
   // Bytes of dynamic shared memory; 0 where it is static.
   static constexpr int kDynamicBytes = sizeof(SharedStorage) > 48 * 1024
@@ -145,6 +146,7 @@ class SkinnyGemm {
     if (first_ < end) tokens_.request();
     if (!Config::kStagesScales) scales_.start(first_, end);
     pdl_launch_dependents();
+    const Converter converter = make_converter();
     for (int at = first_; at < end; at += kWarps) {
       const int next = at + kWarps;
       tokens_.take(tokens, at);
@@ -157,7 +159,7 @@ class SkinnyGemm {
         const auto take = [&] {
           if (kTakesLate && j == 0) scales_.take(at, end);
         };
-        multiply_tile(j, tokens, next, next < end, take);
+        multiply_tile(converter, j, tokens, next, next < end, take);
       }
       scales_.advance();
     }
@@ -165,11 +167,22 @@ class SkinnyGemm {
   }
 
  private:
+  // The first weights are on their way meanwhile.
+  __device__ Converter make_converter() {
+    if constexpr (Config::kHasTable) {
+      Converter::fill(storage_.table, p_, threadIdx.x, Config::kThreads);
+      __syncthreads();
+      return Converter(storage_.table);
+    } else {
+      return Converter();
+    }
+  }
+
   // A tile's weights meet the tokens, and its next ones are requested as soon as its registers are
   // free, while the other tiles are multiplied. The branch keeps ptxas from moving the requests up,
   // where they would need more registers than the cap leaves.
   template <typename Take>
-  __device__ void multiply_tile(int j, const Fragment& tokens, int next, bool more,
+  __device__ void multiply_tile(const Converter& converter, int j, const Fragment& tokens, int next, bool more,
                                 const Take& take) {
     if constexpr (Config::kScalesWeights) scales_.hold(j);
     CUTLASS_PRAGMA_UNROLL
@@ -183,13 +196,13 @@ class SkinnyGemm {
             zeros[h] = mul_x2<Format>(zeros[h], Converter::kPairScaleX2);
         }
       }
-      multiply_part(j, part, tokens, zeros, next, more, take);
+      multiply_part(converter, j, part, tokens, zeros, next, more, take);
     }
   }
 
   // take: called before scales are read.
   template <typename Take>
-  __device__ void multiply_part(int j, int part, const Fragment& tokens, const uint32_t (&zeros)[2],
+  __device__ void multiply_part(const Converter& converter, int j, int part, const Fragment& tokens, const uint32_t (&zeros)[2],
                                 int next, bool more, const Take& take) {
     Sums partial, low;  // low: of pairs 0, where these have a scale of their own
     if (kSumsBias && Config::kScalesSums && j > 0) partial = token_sums_;
@@ -198,10 +211,10 @@ class SkinnyGemm {
     const int last = (part + 1) * kPartSteps - 1;
     CUTLASS_PRAGMA_UNROLL
     for (int step = part * kPartSteps; step < last; ++step) {
-      Products::multiply(sums, converted(j, step, zeros), tokens, step);
+      Products::multiply(sums, converted(converter, j, step, zeros), tokens, step);
       if (kSumsBias && j == 0) sum_tokens(tokens, step);
     }
-    const Pairs pairs = converted(j, last, zeros);
+    const Pairs pairs = converted(converter, j, last, zeros);
     take();
     float scales[2], offsets[2] = {};
     CUTLASS_PRAGMA_UNROLL
@@ -244,7 +257,7 @@ class SkinnyGemm {
   }
 
   // Converts step s of words 2 w and 2 w + 1: step = kStepsPerBlock * w + s.
-  __device__ Pairs converted(int j, int step, const uint32_t (&zeros)[2]) const {
+  __device__ Pairs converted(const Converter& converter, int j, int step, const uint32_t (&zeros)[2]) const {
     const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
     Pairs pairs;
     CUTLASS_PRAGMA_UNROLL
@@ -253,7 +266,7 @@ class SkinnyGemm {
       for (int h = 0; h < 2; ++h) {
         uint32_t two[2];
         const uint32_t packed = word_of(raw_[j][h], 2 * w + r);
-        Converter::convert_step(packed, s, two);
+        converter.convert_step(packed, s, two);
         if constexpr (kSubtracts) {
           two[0] = sub_x2<Format>(two[0], zeros[h]);
           two[1] = sub_x2<Format>(two[1], zeros[h]);

@@ -18,6 +18,9 @@ int launch_skinny(const GemmProblem& p, const Work& work) {
     return cudaErrorInvalidValue;
   }
   typename SkinnyGemm<Config>::Params params;
+  using Values = CodeValues<typename Config::Weight>;
+  static_cast<Values&>(params) =
+      code_values<typename Config::Format, typename Config::Weight>(p.scheme.weight);
   params.a = static_cast<const Element*>(p.a);
   params.a_stride = e.a_stride;
   params.b = p.b_packed;

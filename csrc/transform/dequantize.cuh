@@ -47,13 +47,10 @@ __device__ float value_of_code(uint32_t code) {
 }
 
 template <typename Weight>
-constexpr bool kHasBook = std::is_same_v<Weight, NF4> || std::is_same_v<Weight, FP4>;
-
-template <typename Weight>
 __device__ float code_to_float(uint32_t code) {
   if constexpr (Weight::kIsInteger) {
     return __uint_as_float(0x4b000000u | code) - (8388608.f + Weight::kBias);
-  } else if constexpr (kHasBook<Weight>) {
+  } else if constexpr (Weight::kHasBook) {
     return value_of_code<Weight>(code);
   } else {
     constexpr uint32_t kMagnitude = (1u << (Weight::kBits - 1)) - 1;

@@ -4,6 +4,7 @@
 #pragma once
 #include "cutlass/array.h"
 #include "dequant/folding_converter.h"
+#include "dequant/pair_table.cuh"
 #include "hopper/warp_roles.cuh"
 #include "mainloop/gemm_config.cuh"
 #include "wgmma/config.h"
@@ -17,12 +18,14 @@ struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kWgmmaModes
   using Format = typename FormatOf<Element>::Type;
   using Weight = Weight_;
   using Layout = WeightLayout<Weight>;
-  using Converter = FoldingConverter<Format, Weight>;
+  static constexpr bool kHasTable = Weight::kHasBook;
+  using Converter =
+      std::conditional_t<kHasTable, PairTable<Format>, FoldingConverter<Format, Weight>>;
   static constexpr ScaleMode kScales = kWgmmaModes[kMode];
   static constexpr bool kScaled = is_scaled(kScales);
   static constexpr bool kZeros = kScales.zeros;
   static constexpr TileConfig kTile = kWgmmaTileConfigs[kRow];
-  static constexpr int kStages = kTile.stages;
+  static constexpr int kStages = wgmma_stages(kTile, Weight::kType, kScales);
 
   static constexpr int kRowTiles = kTile.n / (64 * WgmmaConfig::kMultipliers);  // of 64 weight rows
   static constexpr int kSumsPerTile = kTile.m / 2;                              // of a thread

@@ -1,6 +1,7 @@
 #pragma once
 #include "core/quant_scheme.h"
 #include "core/tile.h"
+#include "dequant/book.h"
 #include "hopper/stage.h"
 #include "mainloop/scale_mode.h"
 
@@ -133,12 +134,28 @@ constexpr int wgmma_k_tile_bytes(const TileConfig& t, WeightType weight, const S
       t.m * kTileK * 2 + t.n * kTileK * bits_of(weight) / 8 + rows * t.n * scale_bytes(mode.type),
       kStageAlignment));
 }
-constexpr int wgmma_smem_bytes(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
-  // Behind the stages: barriers, and sums of tokens of a warp each (wgmma/fractional_zeros.cuh).
+// The table of pairs that weights of a book are looked up in. Where two blocks share an SM it takes
+// the place of stages.
+constexpr int wgmma_table_bytes(WeightType weight) {
+  return weight_info(weight).has_book ? kPairTableBytes : 0;
+}
+constexpr int wgmma_bytes_behind_stages(const TileConfig& t, WeightType weight,
+                                        const ScaleMode& mode) {
+  // Barriers, and sums of tokens of a warp each (wgmma/fractional_zeros.cuh).
   const int sums = adds_fractional_zeros(t, mode) ? kWgmmaMultipliers * 4 * t.m * 4 : 0;
   const int barriers = 2 * 8 * t.stages;
-  return t.stages * t.k_tiles * wgmma_k_tile_bytes(t, weight, mode) +
-         static_cast<int>(round_up(barriers + sums, kStageAlignment));
+  return static_cast<int>(round_up(barriers + sums, kStageAlignment)) + wgmma_table_bytes(weight);
+}
+constexpr int wgmma_stages(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
+  if (wgmma_table_bytes(weight) == 0) return t.stages;
+  const int room = hopper_block_bytes(wgmma_blocks(t, mode));
+  const int stage = t.k_tiles * wgmma_k_tile_bytes(t, weight, mode);
+  const int fit = (room - wgmma_bytes_behind_stages(t, weight, mode)) / stage;
+  return fit < t.stages ? fit : t.stages;
+}
+constexpr int wgmma_smem_bytes(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
+  return wgmma_stages(t, weight, mode) * t.k_tiles * wgmma_k_tile_bytes(t, weight, mode) +
+         wgmma_bytes_behind_stages(t, weight, mode);
 }
 
 }  // namespace mixed_gemm

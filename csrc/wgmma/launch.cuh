@@ -43,6 +43,9 @@ int make_copies(const GemmProblem& p, typename WgmmaMainloop<Config>::Copies& co
                            copies.staged.rows.of_copy,
                            false};
   copies.unfolded_zeros = UnfoldedZeros(p, e);
+  using Values = CodeValues<typename Config::Weight>;
+  static_cast<Values&>(copies) =
+      code_values<typename Config::Format, typename Config::Weight>(p.scheme.weight);
   BoxedMatrix zeros = scales;
   zeros.data = p.zeros;
   int error = make_tensor_map(tokens, copies.tokens);

@@ -57,7 +57,7 @@ class WgmmaMainloop {
 
  public:
   using Sums = typename Config::Sums;
-  struct Copies {
+  struct Copies : CodeValues<typename Config::Weight> {
     CUtensorMap tokens, weights, scales, zeros;
     StagedScales staged;
     UnfoldedZeros unfolded_zeros;
@@ -66,7 +66,13 @@ class WgmmaMainloop {
     alignas(1024) uint8_t stages[Config::kStages][Config::kStageBytes];
     RingBarriers<Config::kStages> barriers;
     std::conditional_t<kSumsFractions, typename Fractions::Shared, char> token_sums;
+    std::conditional_t<Config::kHasTable, PairTableStorage, char> table;
   };
+
+  // By all multiplying threads, which meet before they multiply.
+  static __device__ void fill_table(const Copies& copies, SharedStorage& storage) {
+    Converter::fill(storage.table, copies, threadIdx.x, Config::kMultiplyThreads);
+  }
 
   __device__ WgmmaMainloop(const Copies& copies, SharedStorage& storage)
       : copies_(copies), storage_(storage), position_(storage.stages) {}
@@ -202,6 +208,7 @@ class WgmmaMainloop {
     uint32_t fragments[kSteps][kRowTiles][4];
     uint32_t words[kRowTiles][kWords];
     Scaling scaling(copies_.staged, begin);
+    const Converter converter = make_converter();
     float* const products = scaling.products(sums);
     last_barrier_ = 0;
     word_offset_ = word_offset();
@@ -212,7 +219,9 @@ class WgmmaMainloop {
     scaling.load_next(first + kOperandBytes);
     prepare(scaling, first, begin, 0);
     CUTLASS_PRAGMA_UNROLL
-    for (int step = 0; step < kGroup; ++step) convert(scaling, step, words, fragments[step]);
+    for (int step = 0; step < kGroup; ++step) {
+      convert(converter, scaling, step, words, fragments[step]);
+    }
     for (int tile = begin; tile < end; tile += kKTiles) {
       const Position next_stage = position_.next();
       bool next_full = false;
@@ -265,7 +274,7 @@ class WgmmaMainloop {
           if (i == 0 && group == 0 && last_barrier_ != 0) release(last_barrier_);
           CUTLASS_PRAGMA_UNROLL
           for (int step = next; step < next + kGroup; ++step) {
-            convert(scaling, step, words, fragments[step]);
+            convert(converter, scaling, step, words, fragments[step]);
           }
         }
       }
@@ -274,6 +283,14 @@ class WgmmaMainloop {
     pin<Config::kSums>(products);
     scaling.finish(sums);
     return scaling.missed();
+  }
+
+  __device__ Converter make_converter() const {
+    if constexpr (Config::kHasTable) {
+      return Converter(storage_.table);
+    } else {
+      return Converter();
+    }
   }
 
   static __device__ uint32_t k_tile(const Position& stage, int i) {
@@ -321,7 +338,7 @@ class WgmmaMainloop {
   }
 
   template <typename Scaling>
-  __device__ void convert(const Scaling& scaling, int step,
+  __device__ void convert(const Converter& converter, const Scaling& scaling, int step,
                           const uint32_t (&words)[kRowTiles][kWords],
                           uint32_t (&fragments)[kRowTiles][4]) const {
     CUTLASS_PRAGMA_UNROLL
@@ -330,7 +347,7 @@ class WgmmaMainloop {
       for (int h = 0; h < 2; ++h) {
         const uint32_t word = words[t][2 * (step / kStepsPerBlock) + h];
         uint32_t pairs[2];
-        scaling.convert(word, step, step % kStepsPerBlock, t, h, pairs);
+        scaling.convert(converter, word, step, step % kStepsPerBlock, t, h, pairs);
         for (int p = 0; p < 2; ++p) fragments[t][2 * p + h] = pairs[p];
       }
     }

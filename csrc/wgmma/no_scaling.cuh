@@ -46,10 +46,9 @@ class NoScaling {
   __device__ void prepare_step(uint32_t /*scales*/, int /*tile*/, int /*step*/) {}
 
   // Converts weights of row tile t, column g + 8 * half.
-  __device__ void convert(uint32_t word, int /*step*/, int step_of_word, int /*t*/, int /*half*/,
-                          uint32_t (&pairs)[2]) const {
-    using Converter = typename Config::Converter;
-    Converter::convert_step(word, step_of_word, pairs);
+  __device__ void convert(const typename Config::Converter& converter, uint32_t word, int /*step*/,
+                          int step_of_word, int /*t*/, int /*half*/, uint32_t (&pairs)[2]) const {
+    converter.convert_step(word, step_of_word, pairs);
   }
 
   // Adds the products of the last group to the sums.

@@ -43,14 +43,14 @@ class SumScaling : public NoScaling<Config> {
       }
     }
   }
-  __device__ void convert(uint32_t word, int step, int step_of_word, int t, int half,
-                          uint32_t (&pairs)[2]) const {
+  __device__ void convert(const Converter& converter, uint32_t word, int step, int step_of_word,
+                          int t, int half, uint32_t (&pairs)[2]) const {
     if constexpr (kZeros) {
       const PairOffsets offsets = {both_halves(offsets_[t].first, half),
                                    both_halves(offsets_[t].second, half)};
-      Converter::convert_step(word, step_of_word, offsets, pairs);
+      converter.convert_step(word, step_of_word, offsets, pairs);
     } else {
-      Converter::convert_step(word, step_of_word, pairs);
+      converter.convert_step(word, step_of_word, pairs);
     }
   }
 

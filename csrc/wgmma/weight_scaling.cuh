@@ -59,9 +59,9 @@ class WeightScaling : public NoScaling<Config> {
     }
   }
 
-  __device__ void convert(uint32_t word, int step, int step_of_word, int t, int half,
-                          uint32_t (&pairs)[2]) const {
-    columns_[step / kStepsPerRow][t].convert_step(word, step_of_word, half, pairs);
+  __device__ void convert(const typename Config::Converter& converter, uint32_t word, int step,
+                          int step_of_word, int t, int half, uint32_t (&pairs)[2]) const {
+    columns_[step / kStepsPerRow][t].convert_step(converter, word, step_of_word, half, pairs);
   }
 
   __device__ bool missed() const {

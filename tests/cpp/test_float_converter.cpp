@@ -32,9 +32,11 @@ class FloatConverterTest : public testing::Test {
   // Compares bits: zeros have the signs of their codes. A value of a book is rounded first.
   static void expect_exact(uint32_t word, double scale) {
     const uint32_t scales = encode<Format>(scale) * 0x10001u;
+    const auto values = code_values<Format, Weight>(Weight::kType);
+    const auto converter = converter_of<WeightConverter<Format, Weight>, Weight>(values);
     for (int step = 0; step < kStepsPerWord<Weight>; ++step) {
       uint32_t pairs[2];
-      WeightConverter<Format, Weight>::convert_step(word, step, pairs);
+      converter.convert_step(word, step, pairs);
       for (int p = 0; p < 2; ++p) {
         const uint32_t scaled = mul_x2<Format>(pairs[p], scale_of_pairs<Format, Weight>(scales));
         for (int member = 0; member < 2; ++member) {

@@ -197,7 +197,7 @@ TYPED_TEST(FoldingConverterTest, ColumnsOfAPairAreRoundedOnce) {
           this->for_each_member(
               this->word_of(value),
               [&](uint32_t word, int step, uint32_t(&pairs)[2]) {
-                columns.convert_step(word, step, half, pairs);
+                columns.convert_step(Converter(), word, step, half, pairs);
               },
               [&](int q, double part) {
                 const double exact = mode == ZeroMode::kSub ? (q - zeros[half]) * scales[half]

@@ -73,8 +73,9 @@ struct Fold {
     zeros.loaded[0] = none.loaded[0] = in[1], zeros.loaded[1] = in[2];
     zeros.fold(ZeroFolding::of<FoldingConverter<Format, Weight>>(mode));
     uint32_t pairs[2], others[2];
-    zeros.convert_step(in[0], 0, 0, pairs);
-    none.convert_step(in[0], kStepsPerWord<Weight> - 1, 1, others);
+    const FoldingConverter<Format, Weight> converter;
+    zeros.convert_step(converter, in[0], 0, 0, pairs);
+    none.convert_step(converter, in[0], kStepsPerWord<Weight> - 1, 1, others);
     out[0] = pairs[0], out[1] = pairs[1], out[2] = others[0], out[3] = others[1];
   }
 };

@@ -116,6 +116,15 @@ EDITS = (
 """,
     ),
     Edit(
+        "dequant/book.h",
+        """
+    return with_weight(type, [](auto weight) {
+""",
+        """
+    return with_weight(MUTATED(BookOfKernels) ? Weight::kType : type, [](auto weight) {
+""",
+    ),
+    Edit(
         "layout/conv_layout.h",
         """
     return channel < in_c_ ? channel / block_size_ : -1;

@@ -28,6 +28,7 @@ _ROWS = (
     ("FloatSign", "Both", "the sign of a float lies in the place of its neighbour's"),
     ("FloatMultiplier", "Both", "scales do not take back the power of two of converted floats"),
     ("BookHalf", "Both", "the upper codes of a book are looked up in its lower half"),
+    ("BookOfKernels", "Gpu", "all books have the values of the one whose kernels they share"),
     ("ColumnFactor", "Both", "the sums of columns of floats do not meet their factors"),
     ("InterleavedColumn", "Both", "repacking takes the other column of an interleaved pair"),
     ("AwqNibbleOrder", "Cpu", "AWQ columns are taken in order instead of 0 2 4 6 1 3 5 7"),

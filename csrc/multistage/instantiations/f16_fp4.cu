@@ -1,8 +1,0 @@
-#include "multistage/tables.cuh"
-
-namespace mixed_gemm {
-template const MultistageKernels::Launchers& MultistageKernels::launchers_of_part<
-    ElementType::kFloat16, WeightType::kFP4, /*kSeveralRows=*/true>(int);
-template const MultistageKernels::Launchers& MultistageKernels::launchers_of_part<
-    ElementType::kFloat16, WeightType::kFP4, /*kSeveralRows=*/false>(int);
-}  // namespace mixed_gemm

@@ -1,6 +1,0 @@
-#include "skinny/tables.cuh"
-
-namespace mixed_gemm {
-template const SkinnyKernels::Launchers&
-SkinnyKernels::launchers<ElementType::kBFloat16, WeightType::kFP4>(int);
-}  // namespace mixed_gemm

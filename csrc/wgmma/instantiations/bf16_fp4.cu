@@ -1,6 +1,0 @@
-#include "wgmma/tables.cuh"
-
-namespace mixed_gemm {
-template const WgmmaKernels::Launchers&
-WgmmaKernels::launchers<ElementType::kBFloat16, WeightType::kFP4>(int);
-}  // namespace mixed_gemm
