@@ -31,6 +31,7 @@ from problems.block import make as make_block
 from problems.conv import ConvCase
 from problems.conv_int8 import ConvInt8Case
 from problems.covering import each_once
+from problems.floats import FloatCase
 from problems.gemm import DTYPES as FLOATS
 from problems.gemm import Case, make
 from problems.scaled import AZP, OUT_DTYPES, ScaledCase
@@ -139,6 +140,37 @@ def fpA_intB(family: str, part: int = 0, parts: int = 1) -> Calls:
             splits += [f"{kernel}_streamk2", f"{kernel}_parallel3"]
         for config in (kernel, *splits[j // parts % max(len(splits), 1) :][:1]):
             yield f"{config} {case}", ratio(problem.call(config=config))
+
+
+# --- fpA_fpB_gemm --------------------------------------------------------------------------------
+
+# The types whose kernels are their own, with the group sizes of every mode: rows of scales of half
+# a k-tile or more, of an mma step, and one.
+FLOAT_GROUPS = {"e2m1": (32, 96, 16, -1), "e4m3": (32, 128, 48, -1), "nf4": (32, 64, -1)}
+
+
+def fpA_fpB(family: str) -> Calls:
+    loop = [
+        (kernel, weight, group_size, dtype)
+        for kernel in KERNELS
+        if kernel.startswith(family)
+        for weight, groups in FLOAT_GROUPS.items()
+        for group_size, dtype in itertools.product(groups, DTYPES)
+    ]
+    factors = {"loop": loop, "n": (72, 137), "more": (8, 13), "factor": (True, False)}
+    for j, row in enumerate(each_once("loop", factors, {})):
+        kernel, weight, group_size, dtype = row["loop"]
+        tile_m = int(re.search(r"_m(\d+)n", kernel)[1])  # type: ignore[index]
+        k = wrapping_k(kernel) + row["more"]
+        case = FloatCase(
+            tile_m + 3, row["n"], k, dtype, weight, group_size, "any", row["factor"], bias=True,
+        )  # fmt: skip
+        problem = registry.make(case, "cuda", "cuda")
+        able = problem.configs()
+        splits = [x for x in able if x.startswith(f"{kernel}_")]
+        for config in (kernel, *splits[j % max(len(splits), 1) :][:1]):
+            if config in able:
+                yield f"{config} {case}", float(problem.verdict(problem.run(config=config), config))
 
 
 def dense() -> Calls:
@@ -354,6 +386,9 @@ PARTS: dict[str, Callable[[], Calls]] = {
     "wgmma-1": lambda: fpA_intB("wgmma", 0, 3),
     "wgmma-2": lambda: fpA_intB("wgmma", 1, 3),
     "wgmma-3": lambda: fpA_intB("wgmma", 2, 3),
+    "floats_skinny": lambda: fpA_fpB("skinny"),
+    "floats_multistage": lambda: fpA_fpB("multistage"),
+    "floats_wgmma": lambda: fpA_fpB("wgmma"),
     "scaled": lambda: scaled("scaled"),
     "scaled_skinny": lambda: scaled("skinny"),
     "scaled_wgmma": lambda: scaled("wgmma"),
@@ -364,7 +399,7 @@ PARTS: dict[str, Callable[[], Calls]] = {
     "conv_int8": conv_int8,
     "rest": lambda: itertools.chain(dense(), pack(), quantize()),
 }
-HOPPER_ONLY = ("wgmma-1", "wgmma-2", "wgmma-3", "scaled_wgmma", "fp8_blocks")
+HOPPER_ONLY = ("wgmma-1", "wgmma-2", "wgmma-3", "floats_wgmma", "scaled_wgmma", "fp8_blocks")
 
 
 def main(part: str) -> None:
