@@ -27,7 +27,7 @@ from .. import ceilings
 from ..about import about_run
 from .model import DENSE, Decoder, Glue
 from .parts import calls
-from .shape import SHAPES, Shape
+from .shape import PRODUCTS, SHAPES, Shape
 
 GLUES = {"eager": Glue, "compiled": Glue.compiled}
 
@@ -67,6 +67,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, help="fewer than the shape has, to fit")
     parser.add_argument("--weights", nargs="+", default=[DENSE, "w4a16", "w8a16", "w8a8", "fp8"])
     parser.add_argument("--head", nargs="+", default=[DENSE], help="weights of the output head")
+    parser.add_argument(
+        "--products", choices=PRODUCTS, nargs="+", default=["apart"],
+        help="joint: one for q, k and v, and one for gate and up",
+    )  # fmt: skip
     parser.add_argument("--glue", choices=GLUES, nargs="+", default=["eager"])
     parser.add_argument("--batch", type=int, nargs="*", default=[1, 4, 16, 64], help="of decoding")
     parser.add_argument("--context", type=int, default=1024, help="tokens before the decoded one")
@@ -89,12 +93,13 @@ def main(argv: Sequence[str] | None = None, shapes: dict[str, Shape] = SHAPES) -
     meta = about_run(given.device, ceilings.measured(given.device), given.commit)
     meta |= {"shape": given.shape, **dataclasses.asdict(shape), "dtype": given.dtype}
     rows: list[dict[str, Any]] = []
-    for weights, head, glue in itertools.product(given.weights, given.head, given.glue):
+    models = itertools.product(given.weights, given.head, given.products, given.glue)
+    for weights, head, products, glue in models:
         torch.manual_seed(0)
         dtype = getattr(torch, given.dtype)
         with torch.no_grad():
-            model = Decoder(shape, weights, given.device, dtype, GLUES[glue](), head)
-        named = {"weights": weights, "head_weights": head, "glue": glue}
+            model = Decoder(shape, weights, given.device, dtype, GLUES[glue](), head, products)
+        named = {"weights": weights, "head_weights": head, "products": products, "glue": glue}
         for step in steps:
             rows.append({**named, **row(model, *step, given.rounds)})
             print(rows[-1], flush=True)

@@ -6,7 +6,7 @@ that a step has no time that a part of it does not explain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import mixed_gemm
 
-from .shape import Shape
+from .shape import JOINT, Shape
 
 DENSE = "dense"
 ROPE_BASE = 500000.0
@@ -68,12 +68,21 @@ class Block:
     keys: Tensor
     values: Tensor
 
-    def __init__(self, shape: Shape, weights: str, like: Tensor) -> None:
+    def __init__(self, shape: Shape, weights: str, like: Tensor, products: str = "apart") -> None:
         self.shape = shape
         self.before_attention, self.before_mlp = (like.new_ones(shape.hidden) for _ in range(2))
         self.linears = {
-            name: linear(k, n, weights, like) for name, (k, n) in shape.linears().items()
+            name: linear(k, n, weights, like) for name, (k, n) in shape.linears(products).items()
         }
+
+    def projected(self, h: Tensor, joint: str) -> Sequence[Tensor]:
+        """The outputs of the layers of JOINT[joint], by one product where the block has one."""
+        names = JOINT[joint]
+        if joint not in self.linears:
+            return [self.linears[name](h) for name in names]
+        apart = self.shape.linears()
+        parts: Sequence[Tensor] = self.linears[joint](h).split([apart[x][1] for x in names], -1)
+        return parts
 
     def by_heads(self, x: Tensor) -> Tensor:
         """``[B, T, heads * D]`` -> ``[B, heads, T, D]``."""
@@ -98,11 +107,11 @@ class Block:
     def __call__(self, x: Tensor, first: int, angles: tuple[Tensor, Tensor], glue: Glue) -> Tensor:
         layers = self.linears
         h = glue.normed(x, self.before_attention)
-        query, key, value = (self.by_heads(layers[name](h)) for name in "qkv")
+        query, key, value = map(self.by_heads, self.projected(h, "qkv"))
         self.remember(glue.rotated(key, *angles), value, first)
         x = x + layers["o"](self.attention(glue.rotated(query, *angles), first))
         h = glue.normed(x, self.before_mlp)
-        out: Tensor = x + layers["down"](glue.gated(layers["gate"](h), layers["up"](h)))
+        out: Tensor = x + layers["down"](glue.gated(*self.projected(h, "gate_up")))
         return out
 
 
@@ -111,6 +120,7 @@ class Decoder:
 
     Args:
         weights, head: of the layers of blocks and of the head: ``DENSE`` or the name of a scheme.
+        products: of the layers of blocks, as :meth:`Shape.linears` takes it.
     """
 
     cos: Tensor
@@ -124,11 +134,12 @@ class Decoder:
         dtype: torch.dtype,
         glue: Glue,
         head: str = DENSE,
+        products: str = "apart",
     ) -> None:
         like = torch.empty(0, device=device, dtype=dtype)
-        self.shape, self.glue = shape, glue
+        self.shape, self.glue, self.products = shape, glue, products
         self.embedding = like.new_empty(shape.vocabulary, shape.hidden).normal_()
-        self.blocks = [Block(shape, weights, like) for _ in range(shape.layers)]
+        self.blocks = [Block(shape, weights, like, products) for _ in range(shape.layers)]
         self.before_head = like.new_ones(shape.hidden)
         self.head = linear(shape.hidden, shape.vocabulary, head, like)
 

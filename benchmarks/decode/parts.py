@@ -25,9 +25,9 @@ def calls(model: Decoder, batch: int, tokens: int, first: int) -> dict[str, Call
     shape, glue, like = model.shape, model.glue, model.before_head
     angles = model.angles(first, tokens)
     ids = torch.zeros(batch, tokens, dtype=torch.long, device=like.device)
+    layers = shape.linears(model.products)
     inputs = {
-        k: like.new_empty(batch, tokens, k).normal_()
-        for k in {k for k, _ in shape.linears().values()}
+        k: like.new_empty(batch, tokens, k).normal_() for k in {k for k, _ in layers.values()}
     }
     x, wide = inputs[shape.hidden], inputs[shape.intermediate]
     query, key = (
@@ -40,7 +40,7 @@ def calls(model: Decoder, batch: int, tokens: int, first: int) -> dict[str, Call
 
     def linears() -> None:
         for block in model.blocks:
-            for name, (k, _) in shape.linears().items():
+            for name, (k, _) in layers.items():
                 block.linears[name](inputs[k])
 
     def attention() -> None:

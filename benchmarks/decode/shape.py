@@ -22,8 +22,21 @@ class Shape:
     head: int
     vocabulary: int
 
-    def linears(self) -> dict[str, tuple[int, int]]:
-        """The linear layers of a block: name -> (input features, output features)."""
+    def linears(self, products: str = "apart") -> dict[str, tuple[int, int]]:
+        """The linear layers of a block: name -> (input features, output features).
+
+        Args:
+            products: one of PRODUCTS: a layer each, or one for all layers with the same input.
+        """
+        if products == "joint":
+            apart = self.linears()
+            outputs = {x: sum(apart[name][1] for name in JOINT[x]) for x in JOINT}
+            return {
+                "qkv": (self.hidden, outputs["qkv"]),
+                "o": apart["o"],
+                "gate_up": (self.hidden, outputs["gate_up"]),
+                "down": apart["down"],
+            }
         queries, keys = self.heads * self.head, self.kv_heads * self.head
         return {
             "q": (self.hidden, queries),
@@ -36,6 +49,8 @@ class Shape:
         }
 
 
+PRODUCTS = ("apart", "joint")
+JOINT = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 SHAPES = {
     "llama_8b": Shape(32, 4096, 14336, 32, 8, 128, 128256),
     "llama_70b": Shape(80, 8192, 28672, 64, 8, 128, 128256),

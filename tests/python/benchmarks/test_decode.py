@@ -14,16 +14,16 @@ import mixed_gemm
 from benchmarks.decode import __main__ as command
 from benchmarks.decode.model import DENSE, Decoder, Glue, rotated
 from benchmarks.decode.parts import calls
-from benchmarks.decode.shape import SHAPES, Shape
+from benchmarks.decode.shape import JOINT, SHAPES, Shape
 
 TINY = Shape(2, 128, 256, 4, 2, 32, 50)
 CPU = torch.device("cpu")
 TOKENS = 7
 
 
-def decoder(weights: str = DENSE, glue: Glue | None = None) -> Decoder:
+def decoder(weights: str = DENSE, glue: Glue | None = None, products: str = "apart") -> Decoder:
     torch.manual_seed(0)
-    model = Decoder(TINY, weights, CPU, torch.float32, glue or Glue())
+    model = Decoder(TINY, weights, CPU, torch.float32, glue or Glue(), products=products)
     model.allocate(2, TOKENS)
     return model
 
@@ -120,6 +120,20 @@ def test_a_step_has_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     for part in timed.values():
         part()
     assert counts == of_step and counts["q"] == TINY.layers and counts["head"] == 1
+
+
+def test_joint_products_are_those_of_the_layers() -> None:
+    apart, joint = decoder(), decoder(products="joint")
+    joint.embedding, joint.head = apart.embedding, apart.head
+    for block, other in zip(joint.blocks, apart.blocks, strict=True):
+        for name, of in JOINT.items():
+            rows = torch.cat([other.linears[x].weight for x in of])
+            block.linears[name].weight.copy_(rows)
+        for name in ("o", "down"):
+            block.linears[name] = other.linears[name]
+    torch.testing.assert_close(joint(ids(), 0), apart(ids(), 0))
+    for call in calls(joint, 2, 1, TOKENS - 1).values():
+        call()
 
 
 def test_several_tokens_behind_others_are_refused() -> None:
