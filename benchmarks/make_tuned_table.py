@@ -1,6 +1,6 @@
 """Writes the tuned table that ships for a GPU (mixed_gemm/selection/tuned) from results of
-`python -m benchmarks gemm --candidates all --keep all`, and of `floats`: the fastest of our configurations at each
-measured point.
+`python -m benchmarks gemm --candidates all --keep all`, and of `floats`: the fastest of our
+configurations at each measured point.
 
     python -m benchmarks.make_tuned_table gemm.json --sm 90 --sms 132
 """

@@ -61,7 +61,6 @@ class FloatOperands(PeerOperands):
             ],
         )
 
-
     def marlin(self, scheme: Scheme, m: int) -> list[Call]:
         """Calls with random bits in the form of vLLM's kernel: MXFP4 in groups of 32, else
         NVFP4."""

@@ -1,5 +1,6 @@
-"""4-bit products of other libraries, where their wheels are installed, on random weights in the form
-that each stores: bitsandbytes (0.50.2), ONNX Runtime on the CPU (1.32), vLLM on a GPU (0.26.0).
+"""4-bit products of other libraries, where their wheels are installed, on random weights in the
+form that each stores: bitsandbytes (0.50.2), ONNX Runtime on the CPU (1.32), vLLM on a GPU
+(0.26.0).
 """
 
 from __future__ import annotations
