@@ -43,8 +43,8 @@ constexpr Book book_of() {
   return book;
 }
 
-// The bytes of a table of all pairs of values (dequant/pair_table.cuh).
-constexpr int kPairTableBytes = 256 * 32 * 4;
+// The bytes of a table of all pairs of values (dequant/pair_table.cuh); a wide one has gaps.
+constexpr int pair_table_bytes(bool wide) { return 256 * 32 * 4 * (wide ? 2 : 1); }
 
 // What a kernel that is compiled for a type takes beside the codes: a book, or nothing.
 struct NoBook {};

@@ -1,6 +1,6 @@
 // Packed codes of a book of 16 values -> fp16 or bf16 pairs. The bytes of the values, a table of 16
-// for each of the two bytes, are looked up by prmt with the codes of an mma step as its selector: 11
-// instructions for 4 weights, where integers take 6.
+// for each of the two bytes, are looked up by prmt with the codes of an mma step as its selector:
+// 11 instructions for 4 weights, where integers take 6.
 #pragma once
 #include <cstdint>
 

@@ -176,8 +176,8 @@ class MultistageMainloop {
   // step the refills of the next k-tile wait for its stage, and nothing of this stage is read after
   // that.
   __device__ void multiply(int step, int& read_stage, Accumulators& accumulators) {
-    const auto converter = converter_of<typename Config::Converter, typename Config::Weight>(
-        params_.b.values);
+    const auto converter =
+        converter_of<typename Config::Converter, typename Config::Weight>(params_.b.values);
     uint32_t pairs[Config::kMmaN][2];
     CUTLASS_PRAGMA_UNROLL
     for (int j = 0; j < Config::kMmaN; ++j) {

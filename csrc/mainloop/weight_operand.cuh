@@ -34,8 +34,7 @@ class WeightCopy {
   static Params params(const uint8_t* b, int n_pad, int k_tiles,
                        const CodeValues<Weight>& values = {}) {
     const int64_t line_stride = static_cast<int64_t>(k_tiles) * kLineBytes;
-    return {b, line_stride, line_stride * kLinesPerPass, n_pad / Layout::kInterleave,
-            values};
+    return {b, line_stride, line_stride * kLinesPerPass, n_pad / Layout::kInterleave, values};
   }
 
   // This block reads columns from column0 on, k-tiles from k_tile on.

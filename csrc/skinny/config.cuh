@@ -63,8 +63,10 @@ struct SkinnyGemmConfig {
   static constexpr bool kOffsets = (!kZeros || kSumsTokens) && !kStored && !kFine && kBFloat16 &&
                                    kHasOffsets<Format, Weight> && !(kHalf && kNTiles == 2);
   static constexpr bool kHasTable = Weight::kHasBook;
+  // A wide table leaves an SM enough warps beside wide tiles alone.
+  using Pairs = PairTable<Format, /*kWide=*/kNTiles == 4 && kMTiles == 1>;
   using Converter = std::conditional_t<
-      kHasTable, PairTable<Format>,
+      kHasTable, Pairs,
       std::conditional_t<kStored, StoredConverter<Format, Weight, /*kOneScale=*/false>,
                          std::conditional_t<kOffsets, ConstantOffsetConverter<Format, Weight>,
                                             WeightConverter<Format, Weight>>>>;

@@ -106,11 +106,15 @@ constexpr bool stages_scales(const SkinnyConfig& t, int mode) {
 constexpr bool is_skinny_compiled(const SkinnyConfig& t, WeightType weight, int mode) {
   if (mode < 0) return false;
   const SkinnyScaleRows& rows = kSkinnyModes[mode];
-  if (!weight_info(weight).is_integer && (rows.zeros || rows.meets != Meets::kWeights))
-    return false;
-  if (skinny_scales(weight, mode).row_k == kMmaK && weight_info(weight).least_group > kMmaK) {
-    return false;
+  const WeightInfo info = weight_info(weight);
+  if (!info.is_integer) {
+    // Converted floats are over a power of two, down to subnormal numbers, which scales take back
+    // before weights are multiplied. Values of a book are those that they are.
+    const bool meets =
+        rows.meets == Meets::kWeights || (rows.meets == Meets::kSums && info.has_book);
+    if (rows.zeros || !meets) return false;
   }
+  if (skinny_scales(weight, mode).row_k == kMmaK && info.least_group > kMmaK) return false;
   if (rows.blocks == 2) return scales_halves(t);
   if (rows.blocks == 1 && rows.meets == Meets::kSums) return scales_quarters(t, weight);
   return rows.blocks != kMmaOfBlock || skinny_block_k(weight) > kMmaK;  // or a block is one

@@ -94,12 +94,13 @@ class SkinnyGemm {
   struct SharedStorage {
     typename Reduction::Storage reduction;
     WarpStorage warps[kWarps];
-    std::conditional_t<Config::kHasTable, PairTableStorage, char> table;
+    std::conditional_t<Config::kHasTable, typename Config::Pairs::Storage, char> table;
   };
   // Bytes of dynamic shared memory; 0 where it is static.
   static constexpr int kDynamicBytes = sizeof(SharedStorage) > 48 * 1024
                                            ? static_cast<int>(sizeof(SharedStorage))
                                            : 0;
+  static_assert(sizeof(SharedStorage) <= 99 * 1024, "a block's at compute capability 8.6");
 
   __device__ SkinnyGemm(const Params& params, SharedStorage& storage)
       : p_(params),
@@ -182,8 +183,8 @@ class SkinnyGemm {
   // free, while the other tiles are multiplied. The branch keeps ptxas from moving the requests up,
   // where they would need more registers than the cap leaves.
   template <typename Take>
-  __device__ void multiply_tile(const Converter& converter, int j, const Fragment& tokens, int next, bool more,
-                                const Take& take) {
+  __device__ void multiply_tile(const Converter& converter, int j, const Fragment& tokens, int next,
+                                bool more, const Take& take) {
     if constexpr (Config::kScalesWeights) scales_.hold(j);
     CUTLASS_PRAGMA_UNROLL
     for (int part = 0; part < Config::kParts; ++part) {
@@ -202,8 +203,8 @@ class SkinnyGemm {
 
   // take: called before scales are read.
   template <typename Take>
-  __device__ void multiply_part(const Converter& converter, int j, int part, const Fragment& tokens, const uint32_t (&zeros)[2],
-                                int next, bool more, const Take& take) {
+  __device__ void multiply_part(const Converter& converter, int j, int part, const Fragment& tokens,
+                                const uint32_t (&zeros)[2], int next, bool more, const Take& take) {
     Sums partial, low;  // low: of pairs 0, where these have a scale of their own
     if (kSumsBias && Config::kScalesSums && j > 0) partial = token_sums_;
     Sums& high = Config::kScalesSums ? partial : accumulators_[j];
@@ -257,7 +258,8 @@ class SkinnyGemm {
   }
 
   // Converts step s of words 2 w and 2 w + 1: step = kStepsPerBlock * w + s.
-  __device__ Pairs converted(const Converter& converter, int j, int step, const uint32_t (&zeros)[2]) const {
+  __device__ Pairs converted(const Converter& converter, int j, int step,
+                             const uint32_t (&zeros)[2]) const {
     const int w = step / kStepsPerBlock, s = step % kStepsPerBlock;
     Pairs pairs;
     CUTLASS_PRAGMA_UNROLL

@@ -12,19 +12,20 @@
 namespace mixed_gemm {
 
 template <typename Element_, typename Weight_, int kMode, int kRow>
-struct WgmmaConfig : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], kWgmmaModes[kMode])> {
+struct WgmmaConfig
+    : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], Weight_::kType, kWgmmaModes[kMode])> {
   using Element = Element_;
   using Factor = FactorOf<Element, Weight_>;
   using Format = typename FormatOf<Element>::Type;
   using Weight = Weight_;
   using Layout = WeightLayout<Weight>;
-  static constexpr bool kHasTable = Weight::kHasBook;
-  using Converter =
-      std::conditional_t<kHasTable, PairTable<Format>, FoldingConverter<Format, Weight>>;
   static constexpr ScaleMode kScales = kWgmmaModes[kMode];
   static constexpr bool kScaled = is_scaled(kScales);
   static constexpr bool kZeros = kScales.zeros;
   static constexpr TileConfig kTile = kWgmmaTileConfigs[kRow];
+  static constexpr bool kHasTable = Weight::kHasBook;
+  using Pairs = PairTable<Format, has_wide_table(kTile, Weight::kType)>;
+  using Converter = std::conditional_t<kHasTable, Pairs, FoldingConverter<Format, Weight>>;
   static constexpr int kStages = wgmma_stages(kTile, Weight::kType, kScales);
 
   static constexpr int kRowTiles = kTile.n / (64 * WgmmaConfig::kMultipliers);  // of 64 weight rows

@@ -105,12 +105,22 @@ constexpr bool wgmma_scales_sums(const TileConfig& t, const ScaleMode& mode) {
   const bool without_zeros = is_scaled(mode) && !mode.zeros;
   return t.scales_sums && (without_zeros || has_integer_zeros(t, mode));
 }
+// The table of pairs that weights of a book are looked up in (dequant/pair_table.cuh). It is wide
+// for few tokens, where conversion is the time: then a block has an SM for itself. Otherwise it
+// takes the place of stages.
+constexpr bool has_wide_table(const TileConfig& t, WeightType weight) {
+  return weight_info(weight).has_book && t.m <= 32 && t.n == 256;
+}
+constexpr int wgmma_table_bytes(const TileConfig& t, WeightType weight) {
+  return weight_info(weight).has_book ? pair_table_bytes(has_wide_table(t, weight)) : 0;
+}
 // Blocks on an SM. With 32 x 256 the sums of a group have no registers beside another block's, and
 // with zero points the next group's are loaded ahead (wgmma/weight_scaling.cuh): 0.94 to 1.02. With
 // 64 x 128 the loop for whole zero points has none either (0.97 to 1.01; spilling beside another
 // block 0.97 to 1.03).
-constexpr int wgmma_blocks(const TileConfig& t, const ScaleMode& mode) {
-  const bool alone = (t.alone == Alone::kWithScales && is_scaled(mode)) ||
+constexpr int wgmma_blocks(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
+  const bool alone = has_wide_table(t, weight) ||
+                     (t.alone == Alone::kWithScales && is_scaled(mode)) ||
                      (t.alone == Alone::kWithZeros && mode.zeros);
   return alone ? 1 : t.min_blocks;
 }
@@ -134,21 +144,17 @@ constexpr int wgmma_k_tile_bytes(const TileConfig& t, WeightType weight, const S
       t.m * kTileK * 2 + t.n * kTileK * bits_of(weight) / 8 + rows * t.n * scale_bytes(mode.type),
       kStageAlignment));
 }
-// The table of pairs that weights of a book are looked up in. Where two blocks share an SM it takes
-// the place of stages.
-constexpr int wgmma_table_bytes(WeightType weight) {
-  return weight_info(weight).has_book ? kPairTableBytes : 0;
-}
 constexpr int wgmma_bytes_behind_stages(const TileConfig& t, WeightType weight,
                                         const ScaleMode& mode) {
   // Barriers, and sums of tokens of a warp each (wgmma/fractional_zeros.cuh).
   const int sums = adds_fractional_zeros(t, mode) ? kWgmmaMultipliers * 4 * t.m * 4 : 0;
   const int barriers = 2 * 8 * t.stages;
-  return static_cast<int>(round_up(barriers + sums, kStageAlignment)) + wgmma_table_bytes(weight);
+  return static_cast<int>(round_up(barriers + sums, kStageAlignment)) +
+         wgmma_table_bytes(t, weight);
 }
 constexpr int wgmma_stages(const TileConfig& t, WeightType weight, const ScaleMode& mode) {
-  if (wgmma_table_bytes(weight) == 0) return t.stages;
-  const int room = hopper_block_bytes(wgmma_blocks(t, mode));
+  if (wgmma_table_bytes(t, weight) == 0) return t.stages;
+  const int room = hopper_block_bytes(wgmma_blocks(t, weight, mode));
   const int stage = t.k_tiles * wgmma_k_tile_bytes(t, weight, mode);
   const int fit = (room - wgmma_bytes_behind_stages(t, weight, mode)) / stage;
   return fit < t.stages ? fit : t.stages;

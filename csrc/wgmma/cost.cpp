@@ -39,7 +39,7 @@ double predict_wgmma_us(const Choice& c, const GemmProblem& p, const DeviceInfo&
   const double k_tiles = static_cast<double>(ceil_div(p.k, work_step_k(t)) * t.k_tiles);
   const double tile_share = t.m * t.n / 16384.0;  // of 128 x 128
   const bool stream = c.split == SplitK::kStreamK;
-  const int blocks = wgmma_blocks(t, wgmma_scales(p.scheme, p.k));
+  const int blocks = wgmma_blocks(t, p.scheme.weight, wgmma_scales(p.scheme, p.k));
   const double slots = static_cast<double>(std::min(
                            stream ? std::min(c.blocks_per_sm, blocks) : blocks, kWgmmaBlocks)) *
                        d.sm_count;

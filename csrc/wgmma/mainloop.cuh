@@ -38,6 +38,7 @@ class WgmmaMainloop {
   template <typename Scaling>
   static constexpr bool kPairsSteps = Config::kTile.m <= 64 &&
                                       (kRowTiles == 1 || Config::kTile.m == 32 ||
+                                       (Config::kTile.m == 16 && Config::kBlocks == 1) ||
                                        (Config::kTile.m == 64 &&
                                         Scaling::kZeroPoints != ZeroPoints::kAny));
   template <typename Scaling>
@@ -66,7 +67,7 @@ class WgmmaMainloop {
     alignas(1024) uint8_t stages[Config::kStages][Config::kStageBytes];
     RingBarriers<Config::kStages> barriers;
     std::conditional_t<kSumsFractions, typename Fractions::Shared, char> token_sums;
-    std::conditional_t<Config::kHasTable, PairTableStorage, char> table;
+    std::conditional_t<Config::kHasTable, typename Config::Pairs::Storage, char> table;
   };
 
   // By all multiplying threads, which meet before they multiply.
@@ -180,8 +181,8 @@ class WgmmaMainloop {
     using OfWeights = WeightScaling<Config, 1>;
     using OfWhole = WeightScaling<Config, 1, ZeroPoints::kWhole>;
     using OfSums = SumScaling<Config>;
-    constexpr bool kScalesSums =
-        Config::Weight::kIsInteger && wgmma_scales_sums(Config::kTile, Config::kScales);
+    constexpr bool kScalesSums = (Config::Weight::kIsInteger || Config::Weight::kHasBook) &&
+                                 wgmma_scales_sums(Config::kTile, Config::kScales);
     if constexpr (kAsksForWhole) {
       position_.wait_full();
       if (IntegerZeros<Config>::lead(copies_.staged.folding,

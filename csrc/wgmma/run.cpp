@@ -17,7 +17,7 @@ Status Wgmma::run(const Choice& c, const GemmProblem& problem, const RunContext&
   Work work;
   status = share_out(c, tile, p.m, p.n, ceil_div(p.k, work_step_k(tile)), context, work);
   if (!status.ok()) return status;
-  work.resident = context.device.sm_count * wgmma_blocks(tile, kWgmmaModes[mode]);
+  work.resident = context.device.sm_count * wgmma_blocks(tile, p.scheme.weight, kWgmmaModes[mode]);
   status = cuda_status(wgmma_launchers(p.element, p.scheme.weight, mode)[c.row](p, work),
                        "launching the GEMM");
   if (!status.ok()) return status;
