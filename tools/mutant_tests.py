@@ -77,6 +77,8 @@ CPU: dict[str, tuple[Tests, ...]] = {
     "LastUnit": (cpu("*ragged_shapes*fused"),),
     "LastPanel": (cpu("*every_scheme_and_group*dense"),),
     "BookInPairs": (cpu("*every_scheme_and_group*tiles"),),
+    "RoundedPairs": (cpu("*one_hot_rows_read_back*"),),
+    "UnscaledSlab": (cpu("*every_scheme_and_group*"),),
     "BookPair": (cpu("*every_scheme_and_group*"),),
     "Avx2SmallFloat8": (cpu("*one_hot*avx2*"),),
     "Avx512SmallFloat8": (cpu("*one_hot*avx512*"),),

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "cpu/aligned_buffer.h"
 #include "cpu/cpu_kernels.h"
@@ -15,25 +16,35 @@ inline int64_t element_bytes(ElementType element) {
   return element == ElementType::kFloat32 ? 4 : 2;
 }
 
-// Whether bf16, with its 8 significant bits, has each number of a weight type.
+// The significant bits of the numbers of a weight type, at most.
 template <typename Weight>
-constexpr bool fits_bf16() {
+constexpr int significant_bits() {
+  int most = 0;
   for (uint32_t code = 0; code < 1u << Weight::kBits; ++code) {
     float number = Weight::value(code) < 0 ? -Weight::value(code) : Weight::value(code);
     if (number == 0) continue;
-    for (; number < 128; number *= 2) {
+    for (; number < 1; number *= 2) {
     }
-    for (; number >= 256; number /= 2) {
+    for (; number >= 2; number /= 2) {
     }
-    if (static_cast<float>(static_cast<int>(number)) != number) return false;
+    int bits = 1;
+    for (number -= 1; number != 0; ++bits) {
+      number *= 2;
+      if (number >= 1) number -= 1;
+    }
+    most = bits > most ? bits : most;
   }
-  return true;
+  return most;
 }
 template <typename... Weights>
-constexpr OfWeights<bool> fits_bf16(WeightList<Weights...>) {
-  return {{fits_bf16<Weights>()...}};
+constexpr OfWeights<int> significant_bits(WeightList<Weights...>) {
+  return {{significant_bits<Weights>()...}};
 }
-constexpr OfWeights<bool> kFitsBf16 = fits_bf16(WeightTypes());
+constexpr OfWeights<int> kSignificantBits = significant_bits(WeightTypes());
+constexpr int kBf16Bits = 8;  // significant ones
+constexpr bool fits_bf16(WeightType type) {
+  return kSignificantBits.items[static_cast<int>(type)] <= kBf16Bits;
+}
 
 struct CallShape {
   CallShape(const GemmProblem& problem, const CpuKernels& kernel_table)
@@ -53,8 +64,8 @@ struct CallShape {
   // Whether a weight may be made of pairs of bf16: where bf16 has its numbers, or activations of
   // bf16 let them be rounded.
   static bool takes_pairs(const GemmProblem& p, const DenseKernels& kernels) {
-    const bool exact = kFitsBf16.items[static_cast<int>(p.scheme.weight)];
-    return kernels.decodes(p.scheme.weight) && (exact || p.element == ElementType::kBFloat16);
+    return kernels.decodes(p.scheme.weight) &&
+           (fits_bf16(p.scheme.weight) || p.element == ElementType::kBFloat16);
   }
 
   // The kernels for the operands. bf16 times pre_scale is no bf16, so such a product needs fp32.
@@ -100,6 +111,26 @@ class UnitScales {
     stride_ = (unit_end - unit_begin) * shape_.kernels.lanes;
     fill(shape_.p.scales, values_.data());
     if (shape_.p.scheme.scales.zeros != ZeroMode::kNone) fill(shape_.p.zeros, zeros());
+  }
+
+  // Whether each scale times each number of the weight type is one of bf16, and none is so small or
+  // so large that a product with an activation is lost that would not be without it.
+  bool make_pairs() const {
+    constexpr uint32_t kSign = 0x80000000u;
+    constexpr uint32_t kLeast = (127 - 60) << 23, kMost = (127 + 60) << 23;  // 2^-60, 2^60
+    const int bits = kBf16Bits - kSignificantBits.items[shape_.weight()];
+    if (bits < 1) return false;
+    const uint32_t rest = (1u << (24 - bits)) - 1;
+    uint32_t more = 0, outside = 0;
+    for (int64_t i = 0; i < shape_.groups_pad * stride_; ++i) {
+      uint32_t scale;
+      std::memcpy(&scale, values_.data() + i, sizeof scale);
+      scale &= ~kSign;
+      more |= scale & rest;
+      outside |= static_cast<uint32_t>(scale != 0) &
+                 static_cast<uint32_t>(scale - kLeast > kMost - kLeast);
+    }
+    return more == 0 && outside == 0;
   }
 
   ColumnScales at(int64_t unit) const {

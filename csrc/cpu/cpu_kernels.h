@@ -107,6 +107,11 @@ struct DenseKernels {
   using Multiply = void (*)(const ActivationRows& a, const PanelSlab& slab, float* c, float* open,
                             int64_t stride);
   Multiply multiply[kRowChoices];  // [log2(rows)]; of tiles [rows / kTileRows - 1]
+
+  // As `fill`, with pairs times their scales, where those are bf16 numbers
+  // (UnitScales::make_pairs): all of K is one group then, and sums need no scale. Null: `fill`
+  // makes real weights, or scales are never such.
+  Fill fill_scaled[kNumWeights] = {};
 };
 
 // The kernels of one kind of words.

@@ -32,6 +32,15 @@ struct Bf16Pairs : Avx512 {
     return Dot::dot_word(w, a, sum);
   }
 
+  // A pair times a scale, where the products are bf16 numbers.
+  [[gnu::always_inline]] static Operand scaled(Operand pair, Floats scale) {
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+    const Floats first = mul(_mm512_castsi512_ps(_mm512_slli_epi32(pair, 16)), scale);
+    const Floats second = mul(_mm512_castsi512_ps(_mm512_and_si512(pair, upper)), scale);
+    return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16),
+                           _mm512_castps_si512(second));
+  }
+
   // Slot s is the first member of a pair; the second lies 16 bits above (WeightLayout::slot_of).
   template <typename Weight, int kSlot>
   [[gnu::always_inline]] static Operand decode(Words word) {

@@ -37,9 +37,9 @@ void dequantize(const PackedColumns& b, const ColumnScales& scales, int64_t tile
   }
 }
 
-// The Fill of depth 2 makes pairs of what codes stand for.
-template <typename V, typename Weight>
-void decode(const PackedColumns& b, const ColumnScales& /*scales*/, int64_t tile_begin,
+// The Fills of depth 2 make pairs of what codes stand for, or of that times scales.
+template <typename V, typename Weight, bool kScaled>
+void decode(const PackedColumns& b, const ColumnScales& scales, int64_t tile_begin,
             int64_t tile_end, void* to, int64_t stride) {
   auto* panel = static_cast<uint32_t*>(to);
   for (int64_t tile = tile_begin; tile < tile_end; ++tile, panel += kTileK / V::kDepth * stride) {
@@ -47,8 +47,14 @@ void decode(const PackedColumns& b, const ColumnScales& /*scales*/, int64_t tile
     V::template load_words<Weight>(b.first + tile * kTileBytes, b.group_stride, words);
     prefetch_ahead<V, Weight>(b, tile, b.group_stride / kTileBytes);
     unroll<kSegments>([&](auto segment) __attribute__((always_inline)) {
+      typename V::Floats scale;
+      if constexpr (kScaled) {
+        const int64_t group = (tile * kSegments + segment) / scales.segments_per_group;
+        scale = V::load(scales.scale + group * scales.stride);
+      }
       for_each_weight<V, Weight, segment>(
           words, [&](auto k, typename V::Operand q) __attribute__((always_inline)) {
+            if constexpr (kScaled) q = V::scaled(q, scale);
             V::store_operand(panel + k / V::kDepth * stride, q);
           });
     });
@@ -190,8 +196,16 @@ constexpr DenseKernels::Fill fill_of() {
   } else if constexpr (V::kDepth == 1) {
     return dequantize<V, Weight>;
   } else {
-    return decode<V, Weight>;
+    return decode<V, Weight, /*kScaled=*/false>;
   }
+}
+// Scales of 4-bit floats are of few bits by their formats.
+template <typename V, typename Weight>
+constexpr DenseKernels::Fill fill_scaled_of() {
+  if constexpr (V::kDepth == 2 && std::is_same_v<Weight, E2M1>) {
+    return decode<V, Weight, /*kScaled=*/true>;
+  }
+  return nullptr;
 }
 template <typename V, int kChoice, typename... Weights>
 constexpr void set_fused(OperandKernels& kernels, WeightList<Weights...>) {
@@ -202,6 +216,7 @@ constexpr void set_fused(OperandKernels& kernels, WeightList<Weights...>) {
 template <typename V, typename... Weights>
 constexpr void set_fill(DenseKernels& dense, WeightList<Weights...>) {
   ((dense.fill[static_cast<int>(Weights::kType)] = fill_of<V, Weights>()), ...);
+  ((dense.fill_scaled[static_cast<int>(Weights::kType)] = fill_scaled_of<V, Weights>()), ...);
 }
 
 // The kernels for 1, 2, 4 .. V::kBlockRows rows.

@@ -50,8 +50,7 @@ inline double worst_ratio(const Operands& operands, const Matrix& d) {
   const Unit unit = kUnits[static_cast<int>(c.element)];
   constexpr double kLambda = 6, kE = 0x1p-24, kSlope = 1.13;
   const double k = static_cast<double>(c.k);
-  const bool rounds_book =
-      !cpu::kFitsBf16.items[static_cast<int>(c.weight)] && c.element == ElementType::kBFloat16;
+  const bool rounds_book = !cpu::fits_bf16(c.weight) && c.element == ElementType::kBFloat16;
   std::vector<double> a;
   for (int64_t i = 0; i < c.m; ++i) {
     for (int64_t l = 0; l < c.k; ++l) {

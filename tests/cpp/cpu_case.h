@@ -39,6 +39,7 @@ struct Case {
   bool bias = false, pre_scale = false, factor = false;
   int64_t padding = 0;    // elements between rows of a and of scales
   int64_t misalign = 0;   // bytes
+  bool few_bits = false;  // of scales: four, as float8_e4m3fn has them
   bool integers = false;  // small integers and a power-of-two scale: every sum is exact
 };
 
@@ -48,7 +49,8 @@ inline std::ostream& operator<<(std::ostream& out, const Case& c) {
              << " " << kElementTypeNames[static_cast<int>(c.element)] << " "
              << kActivationNames[static_cast<int>(c.activation)] << (c.bias ? " bias" : "")
              << (c.pre_scale ? " pre_scale" : "") << (c.factor ? " factor" : "") << " padding"
-             << c.padding << " misalign" << c.misalign << (c.integers ? " integers" : "");
+             << c.padding << " misalign" << c.misalign << (c.few_bits ? " few bits" : "")
+             << (c.integers ? " integers" : "");
 }
 
 inline int64_t bytes_of(ElementType element) { return element == ElementType::kFloat32 ? 4 : 2; }
@@ -118,8 +120,11 @@ struct Operands {
     }
     for (auto& code : q) code = c.integers && !is_small_integer(code) ? 0 : code;
     a = filled(c.m, c.k, c.padding, [&] { return c.integers ? integer(-2, 2) : normal(random); });
-    scales = filled(groups, c.n, c.padding,
-                    [&] { return c.integers ? 1 / 64. : around_one(random) / half_range; });
+    const auto scale = [&] {
+      return c.few_bits ? std::ldexp(integer(8, 15), -integer(3, 8)) : around_one(random);
+    };
+    scales =
+        filled(groups, c.n, c.padding, [&] { return c.integers ? 1 / 64. : scale() / half_range; });
     if (c.zero_mode == ZeroMode::kSub) {
       zeros = filled(groups, c.n, c.padding, [&] { return integer(-half_range, half_range - 1); });
     }

@@ -64,9 +64,18 @@ void for_each_scheme(const Body& body) {
   }
 }
 
+// One thread for every few iterations, last range first.
+void scattered_for(int64_t begin, int64_t end, int64_t /*grain*/, const LoopBody& body) {
+  std::vector<std::thread> threads;
+  for (int64_t stop = end; stop > begin; stop -= 3) {
+    threads.emplace_back([&body, begin, stop] { body(std::max(begin, stop - 3), stop); });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
 // Whether the numbers of the weight are kept as they are, in sums and beside scales.
 bool is_exact(WeightType weight, ElementType element) {
-  return cpu::kFitsBf16.items[static_cast<int>(weight)] || element != ElementType::kBFloat16;
+  return cpu::fits_bf16(weight) || element != ElementType::kBFloat16;
 }
 
 TEST_P(GemmCpu, ragged_shapes_with_random_options_are_within_the_bound) {
@@ -90,7 +99,8 @@ TEST_P(GemmCpu, ragged_shapes_with_random_options_are_within_the_bound) {
         c.activation = static_cast<Activation>(pick(6));
         c.bias = pick(2), c.pre_scale = pick(2);
         if (pick(3) == 0)
-          c.weight = kFloats[pick(4)], c.zero_mode = ZeroMode::kNone, c.factor = true;
+          c.weight = kFloats[pick(4)], c.zero_mode = ZeroMode::kNone, c.factor = true,
+          c.few_bits = pick(2);
         c.padding = pick(2) * 5, c.misalign = pick(2);
         expect_within_bound(c, ++seed);
       }
@@ -107,6 +117,8 @@ TEST_P(GemmCpu, every_scheme_and_group_is_within_the_bound) {
       c.zero_mode = zero_mode, c.element = element;
       c.bias = c.pre_scale = true;
       expect_within_bound(c, static_cast<unsigned>(group));
+      c.few_bits = true;
+      expect_within_bound(c, static_cast<unsigned>(group));
     }
   });
 }
@@ -118,8 +130,27 @@ TEST_P(GemmCpu, long_sums_are_within_the_bound) {
       c.m = m, c.n = 40, c.k = 4100, c.weight = weight, c.group = m == 4 ? 4100 : 128;
       c.factor = !weight_info(weight).is_integer, c.zero_mode = zero_mode, c.element = element;
       expect_within_bound(c, static_cast<unsigned>(m));
+      c.few_bits = true, c.group = 32;
+      expect_within_bound(c, static_cast<unsigned>(m));
     }
   });
+}
+
+// Scales that make pairs of bf16 in every column but one: no column's result may tell which others
+// its task has.
+TEST_P(GemmCpu, a_scale_of_many_bits_counts_for_all_columns) {
+  for (ElementType element : {ElementType::kBFloat16, ElementType::kFloat32}) {
+    Case c;
+    c.m = 40, c.n = 700, c.k = 320, c.weight = WeightType::kE2M1, c.group = 32, c.few_bits = true;
+    c.element = element;
+    Operands operands(c, 11);
+    for (bool exact : {true, false}) {
+      if (!exact) operands.scales.set(3, 650, 1.7109375);  // 8 significant bits
+      const Matrix d = run(GetParam(), operands, serial_for);
+      EXPECT_LE(worst_ratio(operands, d), 1) << c;
+      EXPECT_EQ(d.bytes(), run(GetParam(), operands, scattered_for).bytes()) << exact;
+    }
+  }
 }
 
 TEST_P(GemmCpu, every_number_of_rows_up_to_three_blocks_is_within_the_bound) {
@@ -151,7 +182,7 @@ TEST_P(GemmCpu, every_activation_is_within_the_bound) {
 TEST_P(GemmCpu, integer_lattice_is_exact) {
   for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
     // Numbers of a code book are no integers.
-    if (!cpu::kFitsBf16.items[static_cast<int>(weight)]) return;
+    if (!cpu::fits_bf16(weight)) return;
     Case c;
     c.m = 11, c.n = 66, c.k = 300, c.weight = weight, c.group = 48;
     c.factor = !weight_info(weight).is_integer, c.zero_mode = zero_mode, c.element = element;
@@ -208,8 +239,9 @@ TEST_P(GemmCpu, one_hot_rows_read_back_the_dequantized_weight) {
 TEST_P(GemmCpu, one_hot_rows_read_back_weights_of_groups_that_cross_slabs) {
   for_each_scheme([&](WeightType weight, ZeroMode zero_mode, ElementType element) {
     if (!is_exact(weight, element)) return;
-    for (int64_t group : {int64_t{96}, int64_t{2001}}) {
+    for (int64_t group : {int64_t{32}, int64_t{96}, int64_t{2001}}) {
       Case c;
+      c.few_bits = group == 32;
       c.m = 24, c.k = 2001, c.n = 20, c.weight = weight, c.group = group;
       c.zero_mode = zero_mode, c.element = element;
       Operands operands(c, 5);
@@ -298,15 +330,6 @@ TEST_P(GemmCpu, padding_contributes_nothing_even_at_infinite_scale) {
       for (int64_t j = 0; j < c.n; ++j) ASSERT_EQ(d.get(i, j), INFINITY);
     }
   }
-}
-
-// One thread for every few iterations, last range first.
-void scattered_for(int64_t begin, int64_t end, int64_t /*grain*/, const LoopBody& body) {
-  std::vector<std::thread> threads;
-  for (int64_t stop = end; stop > begin; stop -= 3) {
-    threads.emplace_back([&body, begin, stop] { body(std::max(begin, stop - 3), stop); });
-  }
-  for (auto& thread : threads) thread.join();
 }
 
 TEST_P(GemmCpu, result_does_not_depend_on_the_threads) {

@@ -286,11 +286,32 @@ EDITS = (
     Edit(
         "cpu/call_shape.h",
         """
-    return kernels.decodes(p.scheme.weight) && (exact || p.element == ElementType::kBFloat16);
+    return kernels.decodes(p.scheme.weight) &&
+           (fits_bf16(p.scheme.weight) || p.element == ElementType::kBFloat16);
 """,
         """
     return kernels.decodes(p.scheme.weight) &&
-           (exact || MUTATED(BookInPairs) || p.element == ElementType::kBFloat16);
+           (fits_bf16(p.scheme.weight) || MUTATED(BookInPairs) ||
+            p.element == ElementType::kBFloat16);
+""",
+    ),
+    Edit(
+        "cpu/call_shape.h",
+        """
+    const uint32_t rest = (1u << (24 - bits)) - 1;
+""",
+        """
+    const uint32_t rest = MUTATED(RoundedPairs) ? 0 : (1u << (24 - bits)) - 1;
+""",
+    ),
+    Edit(
+        "cpu/gemm/dense.cpp",
+        """
+        const auto& fill = scaled_ ? dense_.fill_scaled : dense_.fill;
+""",
+        """
+        const auto& fill =
+            scaled_ && !MUTATED(UnscaledSlab) ? dense_.fill_scaled : dense_.fill;
 """,
     ),
     Edit(

@@ -78,6 +78,8 @@ _ROWS = (
     ("LastUnit", "Cpu", "the last columns of a small product are not computed"),
     ("LastPanel", "Cpu", "the last panel of a large product is not computed"),
     ("BookInPairs", "Cpu", "numbers of a code book round to bf16 whatever the activations are"),
+    ("RoundedPairs", "Cpu", "weights times scales are made bf16 pairs though they round"),
+    ("UnscaledSlab", "Cpu", "slabs of weights times scales have the weights alone"),
     ("BookPair", "Cpu", "AVX-512 takes the first code of a book for both of a pair"),
     ("Avx2SmallFloat8", "Cpu", "AVX2 decodes subnormal numbers of FP8 weights 2^-6 too low"),
     ("Avx512SmallFloat8", "Cpu", "AVX-512 decodes subnormal numbers of FP8 weights as normal ones"),

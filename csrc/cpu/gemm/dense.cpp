@@ -1,4 +1,6 @@
 // The blocked paths, on vectors and on tiles: one driver, by the table and by how A is prepared.
+#include <atomic>
+
 #include "cpu/epilogue_cpu.h"
 #include "cpu/gemm/activation_panel.h"
 #include "cpu/gemm/activation_tiles.h"
@@ -34,10 +36,12 @@ class TileScope {
 template <typename Activations>
 class DensePass {
  public:
+  // scaled: slabs are of weights times scales, and all of K is one group.
   DensePass(const CallShape& shape, const TileKernels* tiles, const Activations& a,
-            const EpilogueCpu& epilogue)
+            const EpilogueCpu& epilogue, bool scaled)
       : shape_(shape),
         tiles_(tiles),
+        scaled_(scaled),
         dense_(tiles ? tiles->dense : shape.operands.dense),
         a_(a),
         epilogue_(epilogue),
@@ -48,7 +52,10 @@ class DensePass {
         panels_per_load_(
             round_up(std::max<int64_t>(1, kColumnsPerLoad / panel_columns_), panels_per_block_)),
         slab_tiles_(even_part(std::max<int64_t>(1, shape.tiles),
-                              blocking_.slab_words * dense_.depth / kTileK)) {}
+                              blocking_.slab_words * dense_.depth / kTileK)),
+        ones_(panel_columns_) {
+    std::fill(ones_.data(), ones_.data() + panel_columns_, 1.f);
+  }
 
   int64_t num_panels() const { return ceil_div(shape_.p.n, panel_columns_); }
   int64_t num_chunks() const { return ceil_div(a_.num_blocks(), blocks_per_chunk_); }
@@ -64,7 +71,7 @@ class DensePass {
     Scratch scratch{AlignedBuffer(slab_tiles_ * kTileK / dense_.depth * width),
                     AlignedBuffer((one_slab() ? 1 : block_end - block_begin) * tile_size(width)),
                     UnitScales(shape_, panels_per_load_ * kUnitsPerPanel), width};
-    const TileScope tiles(tiles_, shape_.segments_per_group);
+    const TileScope tiles(tiles_, scaled_ ? segments() : shape_.segments_per_group);
     for (int64_t panel = begin; panel < end; panel += panels_per_block_) {
       if ((panel - begin) % panels_per_load_ == 0) {
         scratch.scales.load(panel * kUnitsPerPanel,
@@ -85,6 +92,14 @@ class DensePass {
     UnitScales scales;
     int64_t width;  // columns of a tile
   };
+
+  int64_t segments() const { return shape_.tiles * (kTileK / kSegmentK); }  // of K
+
+  // The scales that meet the sums of a unit's columns.
+  ColumnScales scales_of_sums(const Scratch& scratch, int64_t unit) const {
+    if (!scaled_) return scratch.scales.at(unit);
+    return {ones_.data(), ones_.data(), 0, segments(), ZeroMode::kNone};
+  }
 
   Blocking blocking() const {
     const int64_t a_bytes =
@@ -124,8 +139,9 @@ class DensePass {
       float* to = slab_panel(scratch, panel - region.panel_begin);
       for (int u = 0; u < kUnitsPerPanel; ++u, to += shape_.kernels.lanes) {
         const int64_t unit = panel * kUnitsPerPanel + u;
-        dense_.fill[shape_.weight()](shape_.columns(unit), scratch.scales.at(unit), tile, tile_end,
-                                     to, panel_columns_);
+        const auto& fill = scaled_ ? dense_.fill_scaled : dense_.fill;
+        fill[shape_.weight()](shape_.columns(unit), scratch.scales.at(unit), tile, tile_end, to,
+                              panel_columns_);
       }
     }
   }
@@ -137,8 +153,9 @@ class DensePass {
     const ActivationRows rows = block.from(k_begin, dense_.depth);
     for (int64_t panel = region.panel_begin; panel < region.panel_end; ++panel) {
       const int64_t index = panel - region.panel_begin;
-      const PanelSlab slab{slab_panel(scratch, index), scratch.scales.at(panel * kUnitsPerPanel),
-                           k_begin, k_end, k_end == shape_.p.k};
+      const PanelSlab slab{slab_panel(scratch, index),
+                           scales_of_sums(scratch, panel * kUnitsPerPanel), k_begin, k_end,
+                           k_end == shape_.p.k};
       float* c = sums + index * panel_columns_;
       dense_.multiply[block.choice](rows, slab, c, c + dense_.block_rows * scratch.width,
                                     scratch.width);
@@ -147,25 +164,48 @@ class DensePass {
 
   const CallShape& shape_;
   const TileKernels* tiles_;
+  bool scaled_;
   const DenseKernels& dense_;
   const Activations& a_;
   const EpilogueCpu& epilogue_;
   int64_t panel_columns_, blocks_per_chunk_;
   Blocking blocking_;
   int64_t panels_per_block_, panels_per_load_, slab_tiles_;
+  AlignedBuffer ones_;
 };
+
+// Whether slabs of weights times scales are made: sums of short groups are scaled as often as a
+// group ends. It is one answer for all columns, or their bits would depend on the threads.
+bool scales_weights(const CallShape& shape, const DenseKernels& dense,
+                    const ParallelFor& parallel_for) {
+  const bool could = shape.groups > 1 && dense.fill_scaled[shape.weight()] != nullptr &&
+                     shape.p.scheme.scales.zeros == ZeroMode::kNone;
+  if (!could) return false;
+  std::atomic<bool> all{true};
+  const int64_t work = shape.groups_pad * shape.kernels.lanes;
+  parallel_for(0, shape.units(), CallShape::grain(work), [&](int64_t begin, int64_t end) {
+    UnitScales scales(shape, 1);
+    for (int64_t unit = begin; unit < end && all; ++unit) {
+      scales.load(unit, unit + 1);
+      if (!scales.make_pairs()) all = false;
+    }
+  });
+  return all;
+}
 
 template <typename Activations>
 void run_blocked(const CallShape& shape, const TileKernels* tiles,
                  const ParallelFor& parallel_for) {
   const GemmProblem& problem = shape.p;
   const EpilogueCpu epilogue(shape);
-  const int64_t block_rows = (tiles ? tiles->dense : shape.operands.dense).block_rows;
+  const DenseKernels& dense = tiles ? tiles->dense : shape.operands.dense;
+  const int64_t block_rows = dense.block_rows;
+  const bool scaled = scales_weights(shape, dense, parallel_for);
   const int64_t rows = round_up(even_part(problem.m, kRowsPerPass), block_rows);
   for (int64_t row = 0; row < problem.m; row += rows) {
     const int64_t row_end = std::min(row + rows, problem.m);
     const Activations a(shape, row, row_end, parallel_for);
-    const DensePass<Activations> pass(shape, tiles, a, epilogue);
+    const DensePass<Activations> pass(shape, tiles, a, epilogue, scaled);
     // Tasks go chunk by chunk, so that one is a run of neighbouring panels of a chunk (rarely two).
     const int64_t panels = pass.num_panels();
     const int64_t grain = CallShape::grain(pass.panel_work());
