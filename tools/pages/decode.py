@@ -39,14 +39,15 @@ def _title(step: tuple[int, int, int]) -> str:
 
 def _models(found: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the name of a model and its rows, one a step."""
-    names = dict.fromkeys((x["weights"], x["head_weights"]) for x in found["rows"])
-    for weights, head in names:
-        rows = [x for x in found["rows"] if (x["weights"], x["head_weights"]) == (weights, head)]
-        yield f"{weights}, head {head}", rows
+    models: dict[str, list[dict[str, Any]]] = {}
+    for row in found["rows"]:
+        joint = ", joint" if row.get("products") == "joint" else ""
+        models.setdefault(f"{row['weights']}, head {row['head_weights']}{joint}", []).append(row)
+    yield from models.items()
 
 
 def _cell(row: dict[str, Any], dense: dict[str, Any]) -> str:
-    return f"{row['us'] / 1e3:.1f} ({row['us'] / dense['us']:.2f})"
+    return f"{row['us'] / 1e3:.{1 if dense['us'] > 1e5 else 2}f} ({row['us'] / dense['us']:.2f})"
 
 
 def _text_of(name: str) -> str:
