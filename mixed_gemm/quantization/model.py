@@ -20,14 +20,16 @@ from .evaluate import Perplexity, perplexity
 from .example import example_of
 from .fuse import fuse_
 from .fuse_report import FuseReport
+from .heads import check_heads, refuse_fewer_bits
 from .method_for import method_for
 from .methods.base import BlockMethod, CompleteMethod, Method, reads_calibration
 from .methods.names import FEWER_BITS, named
 from .mixed_bits import mixed_bits
+from .names import DEFAULT_SKIP
 from .options import OldKeywords, Options, showing_old_keywords, told_apart
 from .replacing import replace_layer
 from .report import LayerReport, Report, warn_that_all_is_dense
-from .select import DEFAULT_SKIP, Layer, Skip, Target, select
+from .select import Layer, Skip, Target, select
 from .state import evaluating
 
 # quantize_ calls these with every model that it changed: integrations teach a model's library to
@@ -87,13 +89,14 @@ def quantize_(
         skip: names to leave alone: glob patterns, matched on whole components anywhere in the
             dotted name ("lm_head", "layers.0", "*_proj"), or f(name, module) -> bool. The default
             leaves output heads (of language models, classifiers, tokens, answers) and routers of
-            experts in their dtype, by the names of ``quantization.select.DEFAULT_SKIP``; ``None``
+            experts in their dtype, by the names of ``quantization.names.DEFAULT_SKIP``; ``None``
             or ``()`` quantizes them.
         options: the rest, see :class:`mixed_gemm.quantization.Options`.
         bits, group_size, symmetric, zero_mode, activations: the same as in ``Scheme.named``, for
             every layer; ``bits`` may be 3 or 2 with a method that has a setting ``bits``.
-        block_size, average_bits, smooth, fuse_activations, embeddings, fuse, evaluate, progress: as
-            in ``Options``; ``evaluate`` is int64 ``[T]``.
+        block_size, average_bits, smooth, fuse_activations, embeddings, heads, fuse: as in
+            ``Options``.
+        evaluate, progress: as there, too; ``evaluate`` is int64 ``[T]``.
 
     Returns:
         A report: names, reasons, bytes, errors. ``print`` it. Where no layer is quantized, a
@@ -118,7 +121,10 @@ def quantize_(
     if fewer := chosen is not None and words.get("bits") in FEWER_BITS:
         words["bits"] = 4
     asked = AskedScheme(scheme, words, options.block_size)
-    targets, skipped = select(model, asked, skip, options.rows_scheme)
+    heads = options.heads_scheme
+    refuse_fewer_bits("quantize_", heads, chosen)
+    targets, skipped = select(model, asked, skip, options.rows_scheme, heads)
+    check_heads("quantize_", model, options.rows_scheme, heads, targets, skipped)
     if not targets:
         warn_that_all_is_dense("quantize_", model, skipped)
     _refuse(targets)
