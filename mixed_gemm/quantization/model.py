@@ -19,7 +19,6 @@ from .asked import AnyScheme, AskedScheme
 from .evaluate import Perplexity, perplexity
 from .example import example_of
 from .fuse import fuse_
-from .fuse_report import FuseReport
 from .heads import check_heads, refuse_fewer_bits
 from .method_for import method_for
 from .methods.base import BlockMethod, CompleteMethod, Method, reads_calibration
@@ -131,10 +130,17 @@ def quantize_(
     if options.average_bits is not None and fewer:
         wrong_value("quantize_", "bits", "be 4 with average_bits", "fewer")
     example = _example(model, calibration) if options.fuse and targets else None
+    average = None
+    if options.average_bits is not None:
+        calibration = None if calibration is None else list(calibration)
+        average = mixed_bits(model, targets, options.average_bits, calibration)
+        if chosen is None or not reads_calibration(chosen):
+            calibration = None  # it has been read, and the method reads none
     rounding, before = _prepare(model, targets, asked, chosen, calibration, options)
     layers = _replace(model, targets, skipped, rounding, options)
     products = None if example is None else fuse_(model, example_inputs=example)
-    return _report(model, targets, rounding, layers, before, options, products)
+    report = _report(model, targets, rounding, layers, before, options)
+    return replace(report, products=products, average=average)
 
 
 def _example(model: nn.Module, calibration: Iterable[Any] | None) -> Any:
@@ -169,11 +175,6 @@ def _prepare(
 ) -> tuple[CompleteMethod, Perplexity | None]:
     """Return the method, prepared, and the perplexity of the dense model."""
     rounded = {name: x for name, x in targets.items() if x.is_rounded_by_a_method}
-    if options.average_bits is not None:
-        calibration = None if calibration is None else list(calibration)
-        mixed_bits(model, rounded, options.average_bits, calibration)
-        if chosen is None or not reads_calibration(chosen):
-            calibration = None  # it has been read, and the method reads none
     rounds_activations = asked.rounds_activations(x.scheme for x in rounded.values())
     rounding = method_for(chosen, rounded, rounds_activations, options.smooth, options.progress)
     before = _perplexity(model, options.evaluate, options.progress)
@@ -208,7 +209,6 @@ def _report(
     layers: dict[str, LayerReport],
     before: Perplexity | None,
     options: Options,
-    products: FuseReport | None,
 ) -> Report:
     """Note on the model how it was quantized, tell the integrations, and sum up."""
     schemes = sorted({str(target.scheme) for target in targets.values()})
@@ -216,7 +216,7 @@ def _report(
     for told in AFTER_QUANTIZE:
         told(model)
     after = _perplexity(model, options.evaluate, options.progress)
-    return Report(layers, before, after, rounding.calibrated, products)
+    return Report(layers, before, after, rounding.calibrated)
 
 
 def _perplexity(

@@ -30,7 +30,9 @@ class Options:
         average_bits: 4..8: layers of 4 bits get 8 where that changes outputs most, measured with
             the calibration data (without: by the weights), as far as the average of a weight
             allows. These become integers with the same groups and zero points, or "w8a16" where
-            the codes of 4 bits are no integers. Not for schemes that round activations.
+            the codes of 4 bits are no integers. Output heads and embeddings are chosen for and
+            counted where ``heads`` and ``embeddings`` ask for 4 bits, a tied tensor once; those of
+            another scheme stay as they are asked for. Not for schemes that round activations.
         smooth: for schemes of int8 activations: alpha of SmoothQuant (0.5 is usual), or "search",
             as method="smoothquant" does: for each layer the one by which its output changes least.
             Factors are folded into the norm or linear before, whose weights change, or kept as a
