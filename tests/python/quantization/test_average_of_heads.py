@@ -223,6 +223,29 @@ def test_a_head_is_compared_by_what_the_model_returns() -> None:
     assert report.average.bits == {"body": 8, "lm_head": 4}
 
 
+def test_layers_of_gpt2_whose_weights_are_transposed() -> None:
+    import transformers
+
+    torch.manual_seed(9)
+    config = transformers.GPT2Config(
+        vocab_size=96,
+        n_embd=64,
+        n_layer=1,
+        n_head=4,
+        n_positions=64,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    model = transformers.GPT2LMHeadModel(config).eval()
+    data = [torch.randint(96, (2, 32))]
+    report = quantized(model, 6, embeddings=GROUPED, data=data, method="gptq")
+    spent, weights = stored_bits(model)
+    assert report.average.found == spent / weights <= 6
+    assert report.average.tied == {"lm_head": "transformer.wte"}
+    assert "transformer.wpe" in report.average.bits
+    assert "transformer.h.0.attn.c_attn" in report.average.bits
+
+
 def test_a_model_that_returns_no_floats_is_refused_and_one_of_tuples_is_not() -> None:
     class Chosen(Tied):
         def forward(self, ids: Tensor, x: Tensor) -> Any:
