@@ -141,6 +141,15 @@ def command(
             show_default="dense",
         ),
     ] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option(
+            "--heads",
+            help="Quantize output heads by a scheme such as w8a16, too; one that is tied to the "
+            "table of words has no tensor of its own, see --embeddings.",
+            show_default="dense",
+        ),
+    ] = None,
     shard_size: ShardSize = 5.0,
     force: Force = False,
     json: Json = False,
@@ -159,8 +168,8 @@ def command(
     from mixed_gemm.formats.save import refuse_target
     from mixed_gemm.quantization import CalibratedCheckpoint, DenseCheckpoint
     from mixed_gemm.quantization.methods.names import FEWER_BITS
+    from mixed_gemm.quantization.names import DEFAULT_SKIP
     from mixed_gemm.quantization.report import told_together
-    from mixed_gemm.quantization.select import DEFAULT_SKIP
 
     options: dict[str, Any] = {
         "bits": bits,
@@ -169,6 +178,7 @@ def command(
         "skip": skip or DEFAULT_SKIP,
         "ragged": ragged,
         "embeddings": embeddings,
+        "heads": heads or False,
     }
     parse_device(device)  # a wrong device is refused also where no method runs on it
     plain = ("rtn" if bits in FEWER_BITS else None) if calibration else method

@@ -309,7 +309,7 @@ TABLE: dict[str, dict[str, Row]] = {
         **inert(
             "each layer has a tag that says it",
             "scheme bits group_size symmetric zero_mode activations modules_to_not_convert "
-            "weight_only float8 ragged source",
+            "weight_only float8 ragged fuse embeddings heads source",
         ),
     },
     # These keys are made from the header of a file.

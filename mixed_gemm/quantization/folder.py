@@ -24,6 +24,7 @@ from ..weights.exchange import QuantizedWeight
 from .block import CalibrationBlock
 from .block_sequence import find_blocks
 from .foreign import TokenRuns, naming
+from .heads import refuse_fewer_bits
 from .methods.base import BlockMethod, goes_by_blocks
 from .methods.fits import refuse_unfit
 from .methods.names import FEWER_BITS, IN_MEMORY, named
@@ -106,13 +107,15 @@ class CalibratedCheckpoint(DenseCheckpoint):
             raise ArgumentValueError(
                 f"quantize: {method!r} needs no calibration. Hint: leave calibration out"
             )
-        if not self.scheme.is_packed:
-            raise ArgumentValueError(
-                f"quantize: {method!r} by blocks is for packed codes whose activations are left "
-                f"alone, got {self.scheme}. Hint: leave calibration out, or load the model and "
-                "call mixed_gemm.quantize_"
-            )
-        refuse_unfit("quantize", chosen, self.linears[0], self.scheme)
+        refuse_fewer_bits("quantize", self._heads, chosen)
+        for name, found in ((x, self.schemes[x]) for x in self.linears):
+            if not found.is_packed:
+                raise ArgumentValueError(
+                    f"quantize: {method!r} by blocks is for packed codes whose activations are "
+                    f"left alone, got {found}. Hint: leave calibration out, or load the model and "
+                    "call mixed_gemm.quantize_"
+                )
+            refuse_unfit("quantize", chosen, name, found)
         self._work, self._method = Path(work), chosen
         self._device = torch.device(device)
         self._part: tuple[int, dict[str, Tensor]] | None = None

@@ -5,17 +5,17 @@ layers and 8 for those whose outputs rounding to 4 bits changes most.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..ops.errors import ArgumentValueError, wrong_value
 from ..weights.scheme import SCHEMES, Scheme
-from .methods.grid import Range, search
+from .average import AverageBits
+from .effect import Weights, effects
+from .names import is_head
 from .select import Target
-from .state import Runs, evaluating
+from .sensitivity import Candidate, error, observe, rounding
 
 BITS = (4, 8)
 
@@ -31,48 +31,79 @@ def widened(scheme: Scheme) -> Scheme:
     return scheme.coded_as("int8") if scheme.is_weight_only else SCHEMES["w8a16"]
 
 
-class _Seen:
-    """Sums of squares of the inputs of a layer by channel ``[K]``, and of its outputs."""
+def chosen(gain: Mapping[str, float], size: Mapping[str, int], room: float) -> set[str]:
+    """Return the tensors to widen: those that gain most for each of their weights, as far as there
+    is room. Behind many small ones there is rarely room for one that is as large as all of them,
+    an output head say, so that each is tried in the first place, too.
 
-    def __init__(self, k: int, device: torch.device) -> None:
-        self.inputs = torch.zeros(k, device=device)
-        self.outputs = 0.0
+    Args:
+        gain: name of a tensor -> what widening it gains. size: its weights.
+        room: weights that may be widened.
+    """
+    order = sorted(gain, key=lambda x: gain[x] / size[x], reverse=True)
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        self.inputs += args[0].detach().float().square().reshape(-1, len(self.inputs)).sum(0)
-        self.outputs += float(output.detach().float().square().sum())
+    def taken(*first: str) -> set[str]:
+        found, left = set(), room
+        for name in (*first, *order):
+            if name not in found and size[name] <= left:
+                left -= size[name]
+                found.add(name)
+        return found
+
+    usual = taken()
+    least = min((gain[x] for x in usual), default=0.0)
+    late = [x for x in order if x not in usual and gain[x] > least]  # others replace none of these
+    return max([usual, *map(taken, late)], key=lambda names: sum(gain[x] for x in names))
 
 
-@torch.no_grad()
-def _observe(
-    model: nn.Module, targets: Mapping[str, Target], batches: Sequence[Any] | None
-) -> dict[str, _Seen]:
-    seen = {}
+def _candidates(targets: Mapping[str, Target]) -> dict[str, Candidate]:
+    """Return name -> tensor of those to choose for: of linears, and of packed embeddings with the
+    output heads that are tied to them."""
+    found: dict[str, Candidate] = {}
     for name, target in targets.items():
-        weight = target.layer.weight
-        seen[name] = _Seen(weight.shape[1], weight.device)
-        if batches is None:  # as if inputs were all alike
-            seen[name].inputs += 1
-            seen[name].outputs = float(weight.float().square().sum())
-    if batches is None:
-        return seen
-    with ExitStack() as stack:
-        stack.enter_context(evaluating(model))
-        for name, target in targets.items():
-            handle = target.module.register_forward_hook(seen[name])
-            stack.callback(handle.remove)
-        runs = stack.enter_context(Runs(model))
-        for batch in batches:
-            runs(batch)
-    return seen
+        if target.tied or not (target.packs_rows or isinstance(target.layer, nn.Linear)):
+            continue
+        narrow = target.scheme.is_packed and target.scheme.bits == BITS[0]
+        if not narrow and not target.has_own_scheme:
+            raise ArgumentValueError(
+                f"quantize_: average_bits needs layers of {BITS[0]} bits, got {name} as "
+                f"{target.scheme}"
+            )
+        if narrow:
+            ties = {head: x for head, x in targets.items() if x.tied == name}
+            found[name] = Candidate(target, {name: target, **ties})
+    return found
 
 
-def _error(target: Target, seen: _Seen, scheme: Scheme) -> float:
-    """Return the squared relative error of the output by rounding to the nearest in a scheme."""
-    weight = target.layer.weight.detach().float()
-    grid = search(weight, Range.of(scheme, weight.shape[1], target.layer.weight.dtype), seen.inputs)
-    error = grid.values(grid.codes(weight)) - weight
-    return float((error.square() * seen.inputs).sum()) / max(seen.outputs, 1e-30)
+def _gains(
+    model: nn.Module, candidates: Mapping[str, Candidate], batches: Sequence[Any] | None
+) -> dict[str, float]:
+    """Return name of a tensor -> how much less 8 bits change the outputs of its layers; with output
+    heads or embeddings among them, and batches, those of the model: there the gains of other layers
+    are shares of what rounding all of them changes.
+    """
+    seen = observe(model, list(candidates.values()), batches)
+    made = {
+        (name, wide): rounding(x, seen, widened(x.target.scheme) if wide else x.target.scheme)
+        for name, x in candidates.items()
+        for wide in (False, True)
+    }
+    errors = {key: error(candidates[key[0]], seen, value()) for key, value in made.items()}
+    gain = {name: errors[name, False] - errors[name, True] for name in candidates}
+    ends = {x for x, y in candidates.items() if y.target.packs_rows or is_head(x)}
+    rest = candidates.keys() - ends
+    if batches is None or not ends or not rest:
+        return gain
+    changes: dict[Any, Weights] = {
+        (name, wide): [(use, made[name, wide]) for use in candidates[name].uses.values()]
+        for name in ends
+        for wide in (False, True)
+    }
+    changes[None] = [(candidates[name].target, made[name, False]) for name in rest]
+    found = effects(model, changes, batches)
+    share = found[None] / max(sum(errors[name, False] for name in rest), 1e-30)
+    of_ends = {name: found[name, False] - found[name, True] for name in ends}
+    return {name: of_ends[name] if name in ends else share * x for name, x in gain.items()}
 
 
 def mixed_bits(
@@ -80,12 +111,14 @@ def mixed_bits(
     targets: Mapping[str, Target],
     average: float,
     batches: Sequence[Any] | None,
-) -> None:
-    """Give 8 bits to the linears of 4 that gain most for what it costs, as far as the average over
-    all weights allows; changes their schemes.
+) -> AverageBits:
+    """Give 8 bits to the tensors of 4 that gain most for what it costs, as far as the average over
+    all of their weights allows; changes the schemes of the layers.
 
     Args:
-        model: that holds the layers. targets: name -> layer, weight-only in 4 bits.
+        model: that holds the layers.
+        targets: name -> layer. Chosen for are linears, which must be weight-only in 4 bits, and
+            output heads and embeddings that were given such a scheme of their own.
         average: bits of a weight, 4..8, without scales and zero points.
         batches: of calibration; None: inputs count alike.
 
@@ -94,23 +127,24 @@ def mixed_bits(
     """
     if not BITS[0] <= average <= BITS[1]:
         wrong_value("quantize_", "average_bits", f"be in {BITS[0]}..{BITS[1]}", f"{average}")
-    linears = {name: t for name, t in targets.items() if isinstance(t.layer, nn.Linear)}
-    for name, target in linears.items():
-        if not target.scheme.is_packed or target.scheme.bits != BITS[0]:
-            raise ArgumentValueError(
-                f"quantize_: average_bits needs layers of {BITS[0]} bits, got {name} as "
-                f"{target.scheme}"
-            )
-    seen = _observe(model, linears, batches)
-    sizes = {name: target.layer.weight.numel() for name, target in linears.items()}
-    gain = {
-        name: (_error(t, seen[name], t.scheme) - _error(t, seen[name], widened(t.scheme)))
-        / sizes[name]
-        for name, t in linears.items()
+    candidates = _candidates(targets)
+    gain, size = _gains(model, candidates, batches), {x: y.size for x, y in candidates.items()}
+    whole = sum(size.values())
+    wide = chosen(gain, size, (average - BITS[0]) / (BITS[1] - BITS[0]) * whole)
+    for name in wide:
+        candidates[name].store(widened(candidates[name].target.scheme))
+    bits = {name: BITS[name in wide] for name in candidates}
+    apart = {
+        name: f"{x.scheme}"
+        for name, x in targets.items()
+        if (x.has_own_scheme or x.tied) and not any(name in y.uses for y in candidates.values())
     }
-    left = (average - BITS[0]) * sum(sizes.values())
-    for name in sorted(gain, key=lambda x: gain[x], reverse=True):
-        cost = (BITS[1] - BITS[0]) * sizes[name]
-        if cost <= left:
-            left -= cost
-            linears[name].scheme = widened(linears[name].scheme)
+    return AverageBits(
+        asked=average,
+        found=sum(bits[name] * size[name] for name in bits) / max(whole, 1),
+        weights=whole,
+        bits=bits,
+        tied={name: x.tied for name, x in targets.items() if x.tied in candidates},
+        apart=apart,
+        batches=0 if batches is None else len(batches),
+    )

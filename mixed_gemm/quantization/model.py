@@ -19,15 +19,16 @@ from .asked import AnyScheme, AskedScheme
 from .evaluate import Perplexity, perplexity
 from .example import example_of
 from .fuse import fuse_
-from .fuse_report import FuseReport
+from .heads import check_heads, refuse_fewer_bits
 from .method_for import method_for
 from .methods.base import BlockMethod, CompleteMethod, Method, reads_calibration
 from .methods.names import FEWER_BITS, named
 from .mixed_bits import mixed_bits
+from .names import DEFAULT_SKIP
 from .options import OldKeywords, Options, showing_old_keywords, told_apart
 from .replacing import replace_layer
 from .report import LayerReport, Report, warn_that_all_is_dense
-from .select import DEFAULT_SKIP, Layer, Skip, Target, select
+from .select import Layer, Skip, Target, select
 from .state import evaluating
 
 # quantize_ calls these with every model that it changed: integrations teach a model's library to
@@ -87,13 +88,14 @@ def quantize_(
         skip: names to leave alone: glob patterns, matched on whole components anywhere in the
             dotted name ("lm_head", "layers.0", "*_proj"), or f(name, module) -> bool. The default
             leaves output heads (of language models, classifiers, tokens, answers) and routers of
-            experts in their dtype, by the names of ``quantization.select.DEFAULT_SKIP``; ``None``
+            experts in their dtype, by the names of ``quantization.names.DEFAULT_SKIP``; ``None``
             or ``()`` quantizes them.
         options: the rest, see :class:`mixed_gemm.quantization.Options`.
         bits, group_size, symmetric, zero_mode, activations: the same as in ``Scheme.named``, for
             every layer; ``bits`` may be 3 or 2 with a method that has a setting ``bits``.
-        block_size, average_bits, smooth, fuse_activations, embeddings, fuse, evaluate, progress: as
-            in ``Options``; ``evaluate`` is int64 ``[T]``.
+        block_size, average_bits, smooth, fuse_activations, embeddings, heads, fuse: as in
+            ``Options``.
+        evaluate, progress: as there, too; ``evaluate`` is int64 ``[T]``.
 
     Returns:
         A report: names, reasons, bytes, errors. ``print`` it. Where no layer is quantized, a
@@ -118,17 +120,27 @@ def quantize_(
     if fewer := chosen is not None and words.get("bits") in FEWER_BITS:
         words["bits"] = 4
     asked = AskedScheme(scheme, words, options.block_size)
-    targets, skipped = select(model, asked, skip, options.rows_scheme)
+    heads = options.heads_scheme
+    refuse_fewer_bits("quantize_", heads, chosen)
+    targets, skipped = select(model, asked, skip, options.rows_scheme, heads)
+    check_heads("quantize_", model, options.rows_scheme, heads, targets, skipped)
     if not targets:
         warn_that_all_is_dense("quantize_", model, skipped)
     _refuse(targets)
     if options.average_bits is not None and fewer:
         wrong_value("quantize_", "bits", "be 4 with average_bits", "fewer")
     example = _example(model, calibration) if options.fuse and targets else None
+    average = None
+    if options.average_bits is not None:
+        calibration = None if calibration is None else list(calibration)
+        average = mixed_bits(model, targets, options.average_bits, calibration)
+        if chosen is None or not reads_calibration(chosen):
+            calibration = None  # it has been read, and the method reads none
     rounding, before = _prepare(model, targets, asked, chosen, calibration, options)
     layers = _replace(model, targets, skipped, rounding, options)
     products = None if example is None else fuse_(model, example_inputs=example)
-    return _report(model, targets, rounding, layers, before, options, products)
+    report = _report(model, targets, rounding, layers, before, options)
+    return replace(report, products=products, average=average)
 
 
 def _example(model: nn.Module, calibration: Iterable[Any] | None) -> Any:
@@ -163,11 +175,6 @@ def _prepare(
 ) -> tuple[CompleteMethod, Perplexity | None]:
     """Return the method, prepared, and the perplexity of the dense model."""
     rounded = {name: x for name, x in targets.items() if x.is_rounded_by_a_method}
-    if options.average_bits is not None:
-        calibration = None if calibration is None else list(calibration)
-        mixed_bits(model, rounded, options.average_bits, calibration)
-        if chosen is None or not reads_calibration(chosen):
-            calibration = None  # it has been read, and the method reads none
     rounds_activations = asked.rounds_activations(x.scheme for x in rounded.values())
     rounding = method_for(chosen, rounded, rounds_activations, options.smooth, options.progress)
     before = _perplexity(model, options.evaluate, options.progress)
@@ -202,7 +209,6 @@ def _report(
     layers: dict[str, LayerReport],
     before: Perplexity | None,
     options: Options,
-    products: FuseReport | None,
 ) -> Report:
     """Note on the model how it was quantized, tell the integrations, and sum up."""
     schemes = sorted({str(target.scheme) for target in targets.values()})
@@ -210,7 +216,7 @@ def _report(
     for told in AFTER_QUANTIZE:
         told(model)
     after = _perplexity(model, options.evaluate, options.progress)
-    return Report(layers, before, after, rounding.calibrated, products)
+    return Report(layers, before, after, rounding.calibrated)
 
 
 def _perplexity(

@@ -30,7 +30,9 @@ class Options:
         average_bits: 4..8: layers of 4 bits get 8 where that changes outputs most, measured with
             the calibration data (without: by the weights), as far as the average of a weight
             allows. These become integers with the same groups and zero points, or "w8a16" where
-            the codes of 4 bits are no integers. Not for schemes that round activations.
+            the codes of 4 bits are no integers. Output heads and embeddings are chosen for and
+            counted where ``heads`` and ``embeddings`` ask for 4 bits, a tied tensor once; those of
+            another scheme stay as they are asked for. Not for schemes that round activations.
         smooth: for schemes of int8 activations: alpha of SmoothQuant (0.5 is usual), or "search",
             as method="smoothquant" does: for each layer the one by which its output changes least.
             Factors are folded into the norm or linear before, whose weights change, or kept as a
@@ -46,6 +48,12 @@ class Options:
             tied (to an output head, say) stays. A scheme of packed codes whose activations are left
             alone, such as "w8a16": rows of that, rounded to nearest; an output head that is tied to
             them multiplies by the same weight.
+        heads: whether linears that are output heads by their names
+            (``quantization.names.HEADS``: "lm_head", "*classifier*", ...), which ``skip`` leaves
+            dense by default, are quantized, too. True: by the scheme of the others. A scheme, or
+            a name of one, such as "w8a16": by that. Further names in ``skip`` count, and so does
+            a ``skip`` that has not all of the default. One that is tied to an embedding has the
+            scheme of ``embeddings``, without which it is refused; so is a model without heads.
         evaluate: int64 ``[T]``, tokens of a text: the report has the perplexity before and after,
             of a model that gives logits. Use another text than the calibration data.
         progress: a bar on stderr: True on a terminal only, "force" always, False never.
@@ -56,6 +64,7 @@ class Options:
     smooth: float | Literal["search"] | None = None
     fuse_activations: bool = False
     embeddings: bool | str | Scheme = False
+    heads: bool | str | Scheme = False
     fuse: bool = False
     evaluate: torch.Tensor | None = field(default=None, compare=False)
     progress: Progress = True
@@ -69,6 +78,15 @@ class Options:
         """
         asked = self.embeddings
         return asked if isinstance(asked, bool) else rows_scheme("quantize_", asked)
+
+    @property
+    def heads_scheme(self) -> bool | Scheme:
+        """``heads``, a scheme where a name of one was given.
+
+        Raises:
+            ValueError: there is no such scheme.
+        """
+        return self.heads if isinstance(self.heads, bool) else refined("quantize_", self.heads)
 
 
 def rows_scheme(where: str, asked: str | Scheme) -> Scheme:
@@ -105,6 +123,7 @@ class OldKeywords(TypedDict, total=False):
     smooth: float | Literal["search"] | None
     fuse_activations: bool
     embeddings: bool | str | Scheme
+    heads: bool | str | Scheme
     fuse: bool
     evaluate: torch.Tensor | None
     progress: Progress

@@ -15,6 +15,7 @@ from .evaluate import Perplexity
 from .select import ALREADY
 
 if TYPE_CHECKING:
+    from .average import AverageBits
     from .fuse_report import FuseReport
 
 
@@ -86,6 +87,7 @@ class Report:
         calibrated: block, or the rest of the model, -> how a method that goes by blocks found what
             it is called with, and why not in a faster way; in the order in which they ran.
         products: the report of :func:`mixed_gemm.fuse_`, where ``fuse`` was asked for, else None.
+        average: the bits of each tensor, where ``average_bits`` was asked for, else None.
     """
 
     layers: Mapping[str, LayerReport] = field(default_factory=dict)
@@ -93,6 +95,7 @@ class Report:
     after: Perplexity | None = None
     calibrated: Mapping[str, str] = field(default_factory=dict)
     products: FuseReport | None = None
+    average: AverageBits | None = None
 
     @property
     def quantized(self) -> tuple[str, ...]:
@@ -165,6 +168,8 @@ class Report:
             f"{len(self.quantized)} layers quantized: {self.bytes_before / 1e6:.2f} MB -> "
             f"{self.bytes_after / 1e6:.2f} MB of weights{ratio}"
         ]
+        if self.average is not None:
+            lines.append(str(self.average))
         if self.smoothed:
             folded = sum(where.startswith("folded") for where in self.smoothed.values())
             lines.append(

@@ -3,14 +3,12 @@ transformers."""
 
 from __future__ import annotations
 
-import fnmatch
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..nn.base import QuantizedModule
@@ -20,46 +18,14 @@ from ..ops.problem import DTYPES
 from ..weights.kinds import storing
 from ..weights.rows import ROWS
 from ..weights.scheme import Scheme, Side
-from ..weights.tensor import QuantizedTensor
 from .conv1d import as_linear, is_conv1d
+from .names import DEFAULT_SKIP, is_head, matches, skipped_by, without_heads
+from .others import add_other_matrices
 from .plain import why_not_plain
 
 Layer = nn.Linear | nn.Conv2d
 Skip = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
 
-# Output heads are the layers that rounding hurts most (AutoAWQ, GPTQModel and llm-compressor leave
-# that of a language model alone by default too), and those of classifiers, tokens and answers are
-# what an adapter for a task trains whole (peft's modules_to_save). They are known by the names that
-# models of transformers, timm and torchvision give them, with whatever is below.
-HEADS = (
-    "lm_head",
-    "*_head",  # classification_head, audio_head, ...
-    "head",
-    "*_heads",
-    "heads",
-    "embed_out",
-    "predictions.decoder",
-    "logits_dense",
-    "score",
-    "*classifier*",
-    "qa_outputs",
-    "*_qass",
-    "sequence_summary",
-)
-# Routers of experts are small, and a little error sends tokens elsewhere.
-ROUTERS = ("*router*", "gate", "shared_expert_gate")
-# The one statement of what stays dense unless ``skip`` says otherwise: for quantize_, for
-# MixedGemmConfig, for the command and for calibrated folders, of which some know names alone.
-DEFAULT_SKIP = (*HEADS, *ROUTERS)
-# Matrices that are no linear layers, for files without a model: by the last component of their
-# name, or the last two.
-NOT_LINEAR = (
-    *("*embed*", "*Embed*", "*_emb", "*embed*.[0-9]*", "wte", "wpe", "w", "shared"),
-    *("relative_attention_bias", "bias_values"),
-)
-# Experts that a file holds one by one; models of transformers join them into tensors of three
-# dimensions as they load.
-EXPERTS = ("experts.[0-9]*",)
 ALREADY = "quantized already"  # why a layer is left alone
 
 
@@ -71,7 +37,8 @@ class Target:
     layer: nn.Linear, nn.Conv2d or nn.Embedding. module: what hangs there: the layer, or the Conv1D
     of transformers that it stands for. packs_rows: of an embedding, whether its rows are packed as
     the scheme says, which an output head can multiply by; else they are int8. tied: of an output
-    head, the name of the embedding whose weight it multiplies by.
+    head, the name of the embedding whose weight it multiplies by. has_own_scheme: whether
+    ``Options.heads`` or ``embeddings`` said its scheme, and not the one for all layers.
     """
 
     layer: Any
@@ -80,6 +47,7 @@ class Target:
     places: list[tuple[nn.Module, str]] = field(default_factory=list)
     packs_rows: bool = False
     tied: str = ""
+    has_own_scheme: bool = False
 
     @property
     def is_rounded_by_a_method(self) -> bool:
@@ -97,31 +65,17 @@ class Target:
         return f"{name}: {reason}" if reason else ""
 
 
-def matches(name: str, pattern: str) -> bool:
-    """Tell whether a pattern fits any run of whole components: "lm_head" fits "model.lm_head", and
-    "layers.0" fits everything below "model.layers.0"."""
-    parts = name.split(".")
-    runs = (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
-    return any(fnmatch.fnmatchcase(run, pattern) for run in runs)
-
-
-def skipped_by(name: str, patterns: Sequence[str]) -> str:
-    """Return the first pattern that fits a name; empty when none does."""
-    return next((pattern for pattern in patterns if matches(name, pattern)), "")
-
-
-def named_as_no_linear(name: str) -> str:
-    """Return the pattern of ``NOT_LINEAR`` that fits the end of a name; empty when none does."""
-    if matches(name, "embed_out"):  # the output head of GPT-NeoX
-        return ""
-    parts = name.split(".")
-    ends = {x: ".".join(parts[-1 - x.count(".") :]) for x in NOT_LINEAR}
-    return next((x for x, end in ends.items() if fnmatch.fnmatchcase(end, x)), "")
-
-
-def reason_to_skip(skip: Skip, model: nn.Module) -> Callable[[str, nn.Module], str]:
+def reason_to_skip(
+    skip: Skip, model: nn.Module, heads: bool = False
+) -> Callable[[str, nn.Module], str]:
     """Return f(name, module) -> why ``skip`` leaves it alone; empty when it does not. Patterns that
-    fit no module are warned of."""
+    fit no module are warned of.
+
+    Args:
+        skip: see ``quantize_``. model: dense.
+        heads: whether output heads are asked for. Then the names of heads leave no linear alone
+            where ``skip`` has all of them, as the default and what is added to it has.
+    """
     if callable(skip):
         return lambda name, module: "skip(name, module) is true" if skip(name, module) else ""
     patterns = (skip,) if isinstance(skip, str) else tuple(skip or ())
@@ -130,8 +84,10 @@ def reason_to_skip(skip: Skip, model: nn.Module) -> Callable[[str, nn.Module], s
         if pattern not in DEFAULT_SKIP and not any(matches(name, pattern) for name in names):
             warnings.warn(f"quantize_: skip={pattern!r} matches no module", stacklevel=4)
 
+    of_heads = without_heads(patterns) if heads else patterns
+
     def reason(name: str, module: nn.Module) -> str:
-        found = skipped_by(name, patterns)
+        found = skipped_by(name, of_heads if isinstance(module, nn.Linear) else patterns)
         return f"matches skip={found!r}" if found else ""
 
     return reason
@@ -223,18 +179,19 @@ def select(
     scheme_of: Callable[[str, Any], Scheme | None],
     skip: Skip,
     embeddings: bool | Scheme = False,
+    heads: bool | Scheme = False,
 ) -> tuple[dict[str, Target], dict[str, str]]:
     """Find every ``nn.Linear`` and ``nn.Conv2d`` below ``model``, and every Conv1D of transformers:
     to quantize, or left alone and why. What else holds a matrix is among those left alone.
 
     Args:
         scheme_of: f(name, layer) -> how to store it; None leaves it alone.
-        skip: see ``quantize_``. embeddings: see ``Options``.
+        skip: see ``quantize_``. embeddings, heads: see ``Options``.
     """
     packs_rows = isinstance(embeddings, Scheme)
     rows_scheme = embeddings if isinstance(embeddings, Scheme) else ROWS
     kinds = Layer | nn.Embedding if embeddings else Layer
-    reason_of, owners = reason_to_skip(skip, model), weight_owners(model)
+    reason_of, owners = reason_to_skip(skip, model, heads is not False), weight_owners(model)
     targets: dict[str, Target] = {}
     by_module: dict[int, Target] = {}
     skipped: dict[str, str] = {}
@@ -248,10 +205,13 @@ def select(
             by_module[id(child)].places.append(place)
             continue
         rows = isinstance(child, nn.Embedding)
-        heads = heads_of(model, child, owners) if rows and packs_rows else {}
-        reason = why_left_alone(child, owners, 1 + len(heads)) or reason_of(name, child)
+        ties = heads_of(model, child, owners) if rows and packs_rows else {}
+        reason = why_left_alone(child, owners, 1 + len(ties)) or reason_of(name, child)
         layer = child if reason or not is_conv1d(child) else as_linear(child)
-        scheme = None if reason else rows_scheme if rows else scheme_of(name, layer)
+        own = rows_scheme if rows else None
+        if isinstance(heads, Scheme) and isinstance(layer, nn.Linear) and is_head(name):
+            own = heads
+        scheme = None if reason else scheme_of(name, layer) if own is None else own
         if not reason and scheme is None:
             reason = "scheme(name, module) is None"
         if scheme is not None and storing(scheme, layer.weight.dim()) is None:
@@ -259,15 +219,16 @@ def select(
         if scheme is None:
             skipped[name] = reason
             continue
-        target = Target(layer, scheme, child, [place], packs_rows=rows and packs_rows)
+        target = Target(layer, scheme, child, [place], rows and packs_rows)
+        target.has_own_scheme = own is not None
         targets[name] = by_module[id(child)] = target
-        tied |= {head: (name, module) for head, module in heads.items()}
+        tied |= {head: (name, module) for head, module in ties.items()}
     for head, (name, module) in tied.items():
         skipped.pop(head, None)
         parent_name, _, child_name = head.rpartition(".")
         place = (model.get_submodule(parent_name), child_name)
         targets[head] = Target(module, targets[name].scheme, module, [place], tied=name)
-    _add_other_matrices(model, targets, skipped)
+    add_other_matrices(model, targets, skipped)
     return targets, skipped
 
 
@@ -277,45 +238,3 @@ def _no_form(layer: nn.Module, scheme: Scheme) -> str:
     if isinstance(layer, nn.Conv2d) and scheme.weights == Side():
         reason += ". Hint: activations='static' with calibration has one"
     return reason
-
-
-def _add_other_matrices(
-    model: nn.Module, targets: dict[str, Target], skipped: dict[str, str]
-) -> None:
-    """Add to ``skipped`` parameters of two dimensions or more that no module holds which could be
-    quantized, so that nothing stays dense without a word."""
-    named = {*targets, *skipped}
-    seen = {id(x) for name in named for x in model.get_submodule(name)._parameters.values()}
-    for name, module in model.named_modules():
-        if name in targets:
-            continue
-        for part, parameter in module._parameters.items():
-            if parameter is None or not _is_float(parameter) or part.endswith("bias"):
-                continue
-            # A head that is tied to an embedding is named already, which the embedding is too.
-            known = id(parameter) in seen and not isinstance(module, nn.Embedding)
-            if known or sum(size > 1 for size in parameter.shape) < 2:
-                continue
-            seen.add(id(parameter))
-            whole = name if part == "weight" else f"{name}.{part}".lstrip(".")
-            skipped.setdefault(whole, why_no_layer(module, tuple(parameter.shape), whole))
-
-
-def _is_float(parameter: Any) -> bool:
-    return not isinstance(parameter, QuantizedTensor) and bool(torch.is_floating_point(parameter))
-
-
-def why_no_layer(module: nn.Module | None, shape: tuple[int, ...], name: str) -> str:
-    """Tell why a parameter of a module that is no linear and no convolution stays as it is.
-
-    Args:
-        module: that holds it; None of a file.
-        shape: of the parameter. name: of it, with a dot between components.
-    """
-    if isinstance(module, nn.Embedding):
-        hint = ". Hint: embeddings=True makes them int8" if type(module) is nn.Embedding else ""
-        return f"is an embedding: rows are looked up, not multiplied{hint}"
-    if len(shape) == 3 and "experts" in name.split("."):
-        return f"holds {shape[0]} experts in one tensor, for which there are no kernels"
-    what = "a file" if module is None else f"a {type(module).__name__}"
-    return f"is a tensor of {len(shape)} dimensions of {what}, not the weight of a linear"

@@ -23,12 +23,15 @@ from ..weights.exchange import QuantizedWeight
 from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme, refined
 from . import conv1d
+from .heads import NO_TENSOR, refuse_fewer_bits, refuse_no_head
 from .methods.base import CompleteMethod, Method, goes_by_blocks
 from .methods.fits import refuse_unfit
 from .methods.names import FEWER_BITS, IN_MEMORY, WITHOUT_DATA, named
 from .methods.rounding import RoundToNearest
+from .names import DEFAULT_SKIP, is_head, named_as_no_linear, skipped_by, without_heads
 from .options import rows_scheme
-from .select import DEFAULT_SKIP, EXPERTS, Target, named_as_no_linear, skipped_by, why_no_layer
+from .others import is_matrix, why_no_target
+from .select import Target
 
 _SUFFIX = ".weight"
 
@@ -37,31 +40,6 @@ def fitting_group(k: int, size: int) -> int:
     """Return the largest multiple of 16 that divides K and is not larger than ``size``; -1, one
     group, where there is none."""
     return next((x for x in range(min(k, size) // 16 * 16, 0, -16) if k % x == 0), -1)
-
-
-def why_no_target(tensor: str, shape: tuple[int, ...], skip: Sequence[str]) -> str:
-    """Tell why a floating tensor of a file is no layer to quantize; empty when it is one.
-
-    Args:
-        tensor: its name. shape: of it. skip: as of :class:`DenseCheckpoint`.
-    """
-    if not _is_matrix(tensor, shape):
-        return "is no matrix"
-    name = tensor.removesuffix(_SUFFIX)
-    if len(shape) != 2 or not tensor.endswith(_SUFFIX):
-        return why_no_layer(None, shape, tensor)
-    if pattern := skipped_by(name, skip):
-        return f"matches skip={pattern!r}"
-    if pattern := named_as_no_linear(name):
-        return f"is no linear by its name ({pattern})"
-    if skipped_by(name, EXPERTS):
-        return "is one of the experts, which models join into one tensor: there are no kernels"
-    return ""
-
-
-def _is_matrix(tensor: str, shape: tuple[int, ...]) -> bool:
-    large = sum(size > 1 for size in shape) >= 2
-    return large and 0 not in shape and not tensor.endswith("bias")
 
 
 class DenseCheckpoint:
@@ -85,6 +63,8 @@ class DenseCheckpoint:
             words (as many rows as the ``vocab_size`` of config.json) is packed, too, rounded to
             nearest, and an output head that is tied to it multiplies by the same tensor. None
             leaves it dense, and so does a model whose encoder and decoder share it.
+        heads: whether output heads are quantized, as of ``Options``; one that is tied has no tensor
+            in the files, and ``embeddings`` is for both.
 
     Attributes:
         path: as given. scheme: what the arguments come to.
@@ -116,6 +96,7 @@ class DenseCheckpoint:
         ragged: bool = False,
         method: str | Method | None = None,
         embeddings: str | Scheme | None = None,
+        heads: bool | str | Scheme = False,
     ) -> None:
         found = RoundToNearest() if method is None else named(method, bits)
         if goes_by_blocks(found) or found.reads_calibration:
@@ -139,12 +120,15 @@ class DenseCheckpoint:
             zero_mode=zero_mode, activations=activations,
         )  # fmt: skip
         self.recipe["scheme"] = str(self.scheme)
-        side = self.scheme.input_activations
-        if side is not None and not side.dynamic:
-            raise ArgumentValueError(
-                f"quantize: activations must be dynamic, got {self.scheme.activations!r}, which "
-                "needs calibration. Hint: load the model and call mixed_gemm.quantize_"
-            )
+        self._heads = heads if isinstance(heads, bool) else refined("quantize", heads)
+        for x in (self.scheme, self._heads):
+            side = x.input_activations if isinstance(x, Scheme) else None
+            if isinstance(x, Scheme) and side is not None and not side.dynamic:
+                raise ArgumentValueError(
+                    f"quantize: activations must be dynamic, got {x.activations!r}, which "
+                    "needs calibration. Hint: load the model and call mixed_gemm.quantize_"
+                )
+        refuse_fewer_bits("quantize", self._heads, found)
         self._index = TensorIndex(self.path)
         self.files = self._index.files
         self.config: dict[str, Any] = self._index.config or model_config(self.path)
@@ -202,10 +186,15 @@ class DenseCheckpoint:
         return bool(named_as_no_linear(name)) and shape[0] in sizes and not shared
 
     def _choose(self, skip: Sequence[str], embeddings: Scheme | None) -> None:
-        """Tell layers from other matrices, and note why those are not layers."""
+        """Tell layers from other matrices, and note why those are not layers.
+
+        Raises:
+            ValueError: heads are asked for, and there is none.
+        """
+        skip = skip if self._heads is False else without_heads(skip)
         for tensor in self._index.names():
             shape = self._index.shape(tensor)
-            if self._index.dtype(tensor) not in DTYPES or not _is_matrix(tensor, shape):
+            if self._index.dtype(tensor) not in DTYPES or not is_matrix(tensor, shape):
                 continue
             name = tensor.removesuffix(_SUFFIX)
             is_layer = len(shape) == 2 and tensor.endswith(_SUFFIX) and not skipped_by(name, skip)
@@ -214,7 +203,11 @@ class DenseCheckpoint:
             elif reason := why_no_target(tensor, shape, skip):
                 self.left[name] = reason
             else:
-                self.schemes[name] = self.scheme
+                own = isinstance(self._heads, Scheme) and is_head(name)
+                self.schemes[name] = self._heads if own else self.scheme  # type: ignore[assignment]
+        if self._heads is not False and not any(map(is_head, self.schemes)):
+            why = "; ".join(f"{name}: {x}" for name, x in self.left.items() if is_head(name))
+            refuse_no_head("quantize", self._heads, why or NO_TENSOR)
 
     def _fit_groups(self, ragged: bool) -> None:
         """Choose other groups where the size that was asked for does not fit a K.

@@ -14,7 +14,7 @@ import transformers
 
 import mixed_gemm
 from mixed_gemm.formats import QuantizedWeight
-from mixed_gemm.quantization.select import DEFAULT_SKIP
+from mixed_gemm.quantization.names import DEFAULT_SKIP
 from mixed_gemm.weights.scheme import SCHEMES, Scheme
 from trips.models import IMAGES, Model, architectures, llama, vit
 

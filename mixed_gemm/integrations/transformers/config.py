@@ -8,11 +8,12 @@ from typing import Any
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ...ops.errors import wrong_value
+from ...quantization.options import rows_scheme
 from ...quantization.stream import fitting_group
 from ...weights.scheme import Scheme, refined
 from .registration import FLOAT8, METHOD
 
-_WHERE = "MixedGemmConfig"
+WHERE = "MixedGemmConfig"
 
 
 class MixedGemmConfig(QuantizationConfigMixin):
@@ -42,6 +43,10 @@ class MixedGemmConfig(QuantizationConfigMixin):
             ``mixed_gemm.fuse_(model)`` makes them, with the example that it makes. Files keep the
             layers apart, and say nothing of it: ``mixed_gemm.from_pretrained(path, fuse=True)``
             fuses what is loaded from them.
+        embeddings, heads: whether embeddings and output heads are quantized, too, and by which
+            scheme, as in ``mixed_gemm.quantization.Options``: "w8a16" for both is
+            ``MixedGemmConfig(embeddings="w8a16", heads="w8a16")``. ``modules_to_not_convert``
+            counts. ``ragged`` is for their groups as well.
         unknown: refused, by name.
 
     Attributes:
@@ -66,26 +71,27 @@ class MixedGemmConfig(QuantizationConfigMixin):
         source: dict[str, Any] | None = None,
         quant_method: str = METHOD,
         fuse: bool = False,
+        embeddings: bool | str | Scheme | Mapping[str, Any] = False,
+        heads: bool | str | Scheme | Mapping[str, Any] = False,
         **unknown: Any,
     ) -> None:
         if unknown:
-            raise ValueError(f"{_WHERE} has no {', '.join(sorted(unknown))}")
+            raise ValueError(f"{WHERE} has no {', '.join(sorted(unknown))}")
         if quant_method != METHOD:
-            raise ValueError(f"{_WHERE}: quant_method must be {METHOD}, got {quant_method}")
+            raise ValueError(f"{WHERE}: quant_method must be {METHOD}, got {quant_method}")
         if float8 not in FLOAT8:
-            wrong_value(_WHERE, "float8", f"be one of {FLOAT8}", repr(float8))
+            wrong_value(WHERE, "float8", f"be one of {FLOAT8}", repr(float8))
         asked = Scheme.from_dict(scheme) if isinstance(scheme, Mapping) else scheme
         found = refined(
-            _WHERE, asked, bits=bits, group_size=group_size, symmetric=symmetric,
+            WHERE, asked, bits=bits, group_size=group_size, symmetric=symmetric,
             zero_mode=zero_mode, activations=activations,
         )  # fmt: skip
-        side = found.input_activations
-        if side is not None and not side.dynamic:
-            raise ValueError(
-                f"{_WHERE}: activations must be dynamic, got {found.activations!r}, which needs "
-                "calibration. Hint: load the model, then mixed_gemm.quantize_(model, "
-                f"'w8a8', activations={found.activations!r}, calibration=batches)"
-            )
+        rows, ends = _as_asked(embeddings), _as_asked(heads)
+        rows = rows if isinstance(rows, bool) else rows_scheme(WHERE, rows)
+        ends = ends if isinstance(ends, bool) else refined(WHERE, ends)
+        _refuse_static(found)
+        if not isinstance(ends, bool):
+            _refuse_static(ends)
         self.quant_method: Any = METHOD
         self.scheme = found.as_dict()  # as JSON: transformers writes attributes into config.json
         skip = modules_to_not_convert
@@ -94,6 +100,8 @@ class MixedGemmConfig(QuantizationConfigMixin):
         self.float8 = float8
         self.ragged = ragged
         self.fuse = fuse
+        self.embeddings = rows if isinstance(rows, bool) else rows.as_dict()
+        self.heads = ends if isinstance(ends, bool) else ends.as_dict()
         self.source = source
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,8 +114,19 @@ class MixedGemmConfig(QuantizationConfigMixin):
         """The ``Scheme`` that the arguments come to."""
         return Scheme.from_dict(self.scheme)
 
+    @property
+    def rows_scheme(self) -> bool | Scheme:
+        """``embeddings``: a ``Scheme`` where one was given."""
+        asked = self.embeddings
+        return asked if isinstance(asked, bool) else Scheme.from_dict(asked)
+
+    @property
+    def heads_scheme(self) -> bool | Scheme:
+        """``heads``: a ``Scheme`` where one was given."""
+        return self.heads if isinstance(self.heads, bool) else Scheme.from_dict(self.heads)
+
     def scheme_for(self, k: int) -> Scheme:
-        """Return the scheme of a layer.
+        """Return the scheme of a layer that has none of its own.
 
         Args:
             k: its input channels.
@@ -115,10 +134,35 @@ class MixedGemmConfig(QuantizationConfigMixin):
         Raises:
             ValueError: the scheme has no groups of the size that ``k`` asks for.
         """
-        found = self.weight_scheme
-        if self.ragged or found.group_size == -1 or k % found.group_size == 0:
-            return found
-        return refined(_WHERE, found, group_size=fitting_group(k, found.group_size))
+        return self.fitted(self.weight_scheme, k)
+
+    def fitted(self, scheme: Scheme, k: int) -> Scheme:
+        """Return the scheme of a layer.
+
+        Args:
+            scheme: that was asked for. k: its input channels.
+
+        Raises:
+            ValueError: the scheme has no groups of the size that ``k`` asks for.
+        """
+        if self.ragged or scheme.group_size == -1 or k % scheme.group_size == 0:
+            return scheme
+        return refined(WHERE, scheme, group_size=fitting_group(k, scheme.group_size))
+
+
+def _as_asked(asked: bool | str | Scheme | Mapping[str, Any]) -> bool | str | Scheme:
+    """Return a scheme for what config.json has of one."""
+    return Scheme.from_dict(asked) if isinstance(asked, Mapping) else asked
+
+
+def _refuse_static(scheme: Scheme) -> None:
+    side = scheme.input_activations
+    if side is not None and not side.dynamic:
+        raise ValueError(
+            f"{WHERE}: activations must be dynamic, got {scheme.activations!r}, which needs "
+            "calibration. Hint: load the model, then mixed_gemm.quantize_(model, "
+            f"'w8a8', activations={scheme.activations!r}, calibration=batches)"
+        )
 
 
 class ForeignConfig(MixedGemmConfig):

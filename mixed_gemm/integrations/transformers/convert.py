@@ -9,10 +9,12 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.core_model_loading import ConversionOps
 
+from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from ...quantization.conv1d import as_linear, is_conv1d
 from ...weights.kinds import kind_of
-from .config import MixedGemmConfig
+from ...weights.scheme import Scheme
+from .dense import Chosen
 from .pending import STYLE
 
 
@@ -20,8 +22,8 @@ class QuantizeWeight(ConversionOps):
     """Turns "layer.weight" into a ``mixed_gemm.Linear`` in the place of the layer; nothing is left
     for transformers to set."""
 
-    def __init__(self, config: MixedGemmConfig) -> None:
-        self._config = config
+    def __init__(self, chosen: Chosen) -> None:
+        self._chosen = chosen
 
     def convert(
         self,
@@ -34,12 +36,15 @@ class QuantizeWeight(ConversionOps):
         (value,) = input_dict.values()
         weight = value[0] if isinstance(value, list) else value
         name = full_layer_name.removesuffix(".weight")
-        module, conv1d = model.get_submodule(name), False
+        module, conv1d, scheme = model.get_submodule(name), False, self._chosen.schemes[name]
+        if isinstance(module, nn.Embedding):
+            table = self._embedding(name, module, weight)
+            return self._placed(model, name, full_layer_name, table, missing_keys)
         if is_conv1d(module):
             module, weight, conv1d = as_linear(module), weight.t(), True
         if isinstance(sharded := getattr(module, STYLE, None), tuple):
             try:
-                new = self._shard(module, weight, *sharded)
+                new = self._shard(module, weight, scheme, *sharded)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
             return self._placed(model, name, full_layer_name, new, missing_keys)
@@ -47,14 +52,19 @@ class QuantizeWeight(ConversionOps):
         linear.weight = nn.Parameter(weight, requires_grad=False)
         linear.bias = module.bias  # on meta until transformers has read it
         try:
-            new = Linear.from_float(linear, self._config.scheme_for(linear.in_features))
+            new = Linear.from_float(linear, scheme)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         new.is_conv1d = conv1d
         return self._placed(model, name, full_layer_name, new, missing_keys)
 
     def _placed(
-        self, model: Any, name: str, key: str, new: Linear, missing_keys: set[str] | None
+        self,
+        model: Any,
+        name: str,
+        key: str,
+        new: Linear | Embedding,
+        missing_keys: set[str] | None,
     ) -> dict[str, Any]:
         new.weight._is_hf_initialized = True
         model.set_submodule(name, new)
@@ -62,17 +72,28 @@ class QuantizeWeight(ConversionOps):
             missing_keys.discard(key)
         return {}
 
-    def _shard(self, module: Any, weight: Tensor, style: Any, mesh: Any) -> Linear:
+    def _embedding(self, name: str, module: nn.Embedding, weight: Tensor) -> Embedding:
+        rows, columns = weight.shape
+        dense = nn.Embedding(rows, columns, module.padding_idx, device="meta")
+        dense.weight = nn.Parameter(weight, requires_grad=False)
+        asked = None if name in self._chosen.rows else self._chosen.schemes[name]
+        try:
+            return Embedding.from_float(dense, asked)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+
+    def _shard(self, module: Any, weight: Tensor, scheme: Scheme, style: Any, mesh: Any) -> Linear:
         """A layer of this rank's shard.
 
         Args:
+            scheme: of the whole layer.
             weight: dense, that shard; or all of the weight, where scales are of all of it.
         """
         from ...distributed.layers import linear_of, shard_on
         from .sharding import dim_of, install
 
         shape, dim = (module.out_features, module.in_features), dim_of(style)
-        scheme, shard = self._config.scheme_for(shape[1]), shard_on(mesh, dim, shape[dim])
+        shard = shard_on(mesh, dim, shape[dim])
         kind: Any = kind_of("MixedGemmConfig", scheme, shape)
         made = kind.from_float(weight, scheme)
         if tuple(weight.shape) == shape and mesh.size() > 1:

@@ -19,6 +19,8 @@ from transformers.core_model_loading import (
 
 from .pending import attribute_of
 
+_WEIGHT = ".weight"
+
 
 def attribute_renamings(roles: Iterable[str]) -> list[WeightRenaming]:
     """Return how keys of the files become names of parameters, where torch takes theirs for none.
@@ -55,6 +57,17 @@ def module_names(
         if renamed not in state and key in state:
             renamed = key
         yield name, renamed.removesuffix(".weight")
+
+
+def weights_in(model: Any, tensors: Iterable[str], mapping: Sequence[Any]) -> dict[str, str]:
+    """Return name of a module in the model -> name in the files, of those that the files have a
+    ``weight`` of.
+
+    Args:
+        tensors: names in the files. mapping: as of :func:`module_names`.
+    """
+    names = [x.removesuffix(_WEIGHT) for x in tensors if x.endswith(_WEIGHT)]
+    return {target: name for name, target in module_names(model, mapping, names)}
 
 
 def file_names(model: Any, modules: Iterable[str]) -> dict[str, str] | None:

@@ -5,14 +5,12 @@ to make of them afterwards.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from transformers.quantizers.base import HfQuantizer
-from transformers.quantizers.quantizers_utils import should_convert_module
 
 from ...formats.codec import Codec
 from ...formats.config import model_config, quantization_config
@@ -21,19 +19,18 @@ from ...formats.errors import CheckpointError
 from ...formats.experts import is_expert, refusal
 from ...formats.index import TensorIndex
 from ...formats.layer import LayerTensors, modules_with
+from ...formats.sources import tied_heads
 from ...formats.unread import check_unread
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from ...quantization.conv1d import as_linear, is_conv1d
 from ...quantization.fuse import fuse_
 from ...quantization.plain import why_no_product
-from ...quantization.report import warn_that_all_is_dense
-from ...quantization.select import DEFAULT_SKIP, select, skipped_by
-from ...weights.scheme import Scheme
 from .config import MixedGemmConfig
+from .dense import Chosen, choose, wait_for_embeddings
 from .gguf import file_of
 from .kept import keep_for_saving
-from .names import attribute_renamings, module_names
+from .names import attribute_renamings, module_names, weights_in
 from .offload import Place
 from .pending import PendingLinear, pending, warn_of_differences
 from .saving import tell_how_to_load, what_is_saved
@@ -54,7 +51,8 @@ class MixedGemmQuantizer(HfQuantizer):
 
     def __init__(self, quantization_config: MixedGemmConfig, **kwargs: Any) -> None:
         super().__init__(quantization_config, **kwargs)
-        self._to_quantize: set[str] = set()
+        self._chosen = Chosen()
+        self._dense: tuple[Any, list[Path]] | None = None  # the model and its unquantized files
         # Layer of the model that was saved last -> why only we read it.
         self.own: dict[str, str] = {}
         # These modules are to be swapped as soon as transformers says how it renames the keys of
@@ -90,7 +88,8 @@ class MixedGemmQuantizer(HfQuantizer):
         self, model: Any, checkpoint_files: list[str] | None = None, **kwargs: Any
     ) -> Any:
         if not self.pre_quantized:
-            self._to_quantize = set(self._choose(model))
+            self._chosen = choose(model, self.quantization_config)
+            self._dense = model, [Path(file) for file in checkpoint_files or ()]
             return model
         source = self.quantization_config.source or {}
         files = [Path(file) for file in checkpoint_files or ()]
@@ -119,6 +118,9 @@ class MixedGemmQuantizer(HfQuantizer):
             weight_conversions: of transformers. model: since transformers 5.24.
         """
         found = super().update_weight_conversions(weight_conversions, *model)
+        if self._dense is not None:
+            (owner, files), self._dense = self._dense, None
+            self._heads = wait_for_embeddings(owner, self._chosen, files, found)
         if self._waiting is not None:
             (owner, codec, index), self._waiting = self._waiting, None
             found = [*attribute_renamings(codec.roles), *found]
@@ -158,9 +160,10 @@ class MixedGemmQuantizer(HfQuantizer):
                 raise layer.error(codec.anchor, f"is quantized, but {target} {reason}")
             infos.append(_check(layer, codec, dense))
             places[target] = layer, module
+        stored = weights_in(model, index.names(), mapping)
         try:
             self._heads = untie(
-                model, places, lambda parameter: _stores(model, index, mapping, parameter)
+                model, places, lambda parameter: parameter.removesuffix(_WEIGHT) in stored
             )
         except ValueError as error:
             raise CheckpointError(index.path, "", str(error)) from error
@@ -187,10 +190,9 @@ class MixedGemmQuantizer(HfQuantizer):
         quantized: dict[str, Any] = {
             name: None for name, x in model.named_modules() if isinstance(x, PendingLinear)
         }
-        for name in self._to_quantize:
-            module = model.get_submodule(name)
-            if isinstance(module, nn.Linear):
-                quantized[name] = self.quantization_config.scheme_for(module.in_features)
+        for name, scheme in self._chosen.schemes.items():
+            if isinstance(model.get_submodule(name), nn.Linear | nn.Embedding):
+                quantized[name] = scheme
         if plan and quantized:
             from .sharding import let_layers_be_sharded
 
@@ -206,14 +208,22 @@ class MixedGemmQuantizer(HfQuantizer):
             if isinstance(module, PendingLinear):
                 place, made = Place.of(module), module.finish()
                 model.set_submodule(name, made if place is None else place.put(name, made))
-                for head in (x for x, embedding in self._heads.items() if embedding == name):
-                    waiting: Any = model.get_submodule(head)
-                    model.set_submodule(head, waiting.finish(head, made.weight, place))
+                self._finish_heads(model, name, made, place)
+        if not self.pre_quantized:
+            for name in set(self._heads.values()):
+                embedding: Any = model.get_submodule(name)
+                self._finish_heads(model, name, embedding, Place.of(embedding))
         tie_again(model, self._heads)
         tell_how_to_load(model)
         if self.quantization_config.fuse:
             fuse_(model)
         return model
+
+    def _finish_heads(self, model: Any, name: str, embedding: Any, place: Place | None) -> None:
+        """Let the heads that wait for an embedding multiply by its weight."""
+        for head in (x for x, table in self._heads.items() if table == name):
+            waiting: Any = model.get_submodule(head)
+            model.set_submodule(head, waiting.finish(head, embedding.weight, place))
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what ``save_pretrained`` writes; it asks before it writes the config."""
@@ -228,47 +238,23 @@ class MixedGemmQuantizer(HfQuantizer):
 
     # --- unquantized files ---------------------------------------------------------------------
 
-    def _choose(self, model: Any) -> Iterator[str]:
-        config = self.quantization_config
-        keep = config.modules_to_not_convert
-
-        def skip(name: str, module: nn.Module) -> bool:
-            return bool(skipped_by(name, DEFAULT_SKIP)) or not should_convert_module(name, keep)
-
-        def scheme_of(name: str, module: nn.Module) -> Scheme | None:
-            return config.scheme_for(module.in_features) if isinstance(module, nn.Linear) else None
-
-        targets, skipped = select(model, scheme_of, skip)
-        if problems := [text for name, x in targets.items() if (text := x.problem(name))]:
-            raise ValueError(
-                "mixed_gemm: nothing was loaded, because of\n  " + "\n  ".join(problems) + "\n"
-                "Hint: MixedGemmConfig(modules_to_not_convert=[...]), or a smaller group_size"
-            )
-        if not targets:
-            warn_that_all_is_dense("MixedGemmConfig", model, skipped)
-        return iter(targets)
-
     def param_needs_quantization(self, model: Any, param_name: str, **kwargs: Any) -> bool:
         module, _, parameter = param_name.rpartition(".")
-        return parameter == "weight" and module in self._to_quantize
+        return parameter == "weight" and module in self._chosen.schemes
 
     def get_quantize_ops(self) -> Any:
         from .convert import QuantizeWeight
 
-        return QuantizeWeight(self.quantization_config)
+        return QuantizeWeight(self._chosen)
 
     def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
+        heads = tied_heads(model)
         for name, module in list(model.named_modules()):
             if isinstance(module, Linear | Embedding):
                 model.set_submodule(name, module.to_float().to(dtype))
+        if heads:
+            model.tie_weights(recompute_mapping=False)
         return model
-
-
-def _stores(model: Any, index: TensorIndex, mapping: list[Any], parameter: str) -> bool:
-    """Tell whether the files have a parameter of the model, by whatever name, as it is."""
-    weights = [x.removesuffix(_WEIGHT) for x in index.names() if x.endswith(_WEIGHT)]
-    found = (target for _, target in module_names(model, mapping, weights))
-    return parameter.removesuffix(_WEIGHT) in found
 
 
 def _get(model: nn.Module, name: str) -> nn.Module | None:

@@ -42,7 +42,7 @@ class _Shards(TensorParallelLayer):
     def shard_param(self, module: nn.Module, param: str, mesh: Any) -> None:
         """A placeholder reads its shard itself; a layer whose shard is rounded otherwise than the
         whole is read whole."""
-        if isinstance(module, PendingLinear):
+        if isinstance(module, PendingLinear) or _is_table(module):
             return
         scheme_of = getattr(module, STYLE, None)
         if param == "weight" and scheme_of is not None:
@@ -55,7 +55,7 @@ class _Shards(TensorParallelLayer):
         """Raises ValueError where the style is neither "colwise" nor "rowwise", nor a kind of
         them."""
         ours = isinstance(module, PendingLinear)
-        if isinstance(module, PendingLinear) and module.is_embedding:
+        if _is_table(module):
             return module  # whole on every rank
         if (ours or hasattr(module, STYLE)) and not isinstance(self.base, _LINEAR):
             raise ValueError(
@@ -70,6 +70,13 @@ class _Shards(TensorParallelLayer):
             setattr(module, STYLE, (self.base, mesh))
         found: nn.Module = self.base.install_forward(module, mesh)
         return found
+
+
+def _is_table(module: nn.Module) -> bool:
+    """Whether it stands for an embedding that is going to be quantized: whole on every rank."""
+    if isinstance(module, PendingLinear):
+        return module.is_embedding
+    return isinstance(module, nn.Embedding) and hasattr(module, STYLE)
 
 
 class _OnPlainShards(TensorParallelLayer):

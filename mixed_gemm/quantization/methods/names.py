@@ -66,3 +66,16 @@ def _with_bits(method: Any, bits: int) -> Any:
     if not changed:
         raise ArgumentTypeError(f"quantize_: {method!r} takes no bits={bits}")
     return replace(method, **changed)
+
+
+def fewer_bits(method: Any) -> int | None:
+    """Return one of ``FEWER_BITS`` where a method, or one that it holds, looks for codes of so few;
+    else None.
+
+    Args:
+        method: as :func:`named` returns it, or None.
+    """
+    settings = [getattr(method, x.name) for x in fields(method)] if is_dataclass(method) else []
+    if getattr(method, "bits", None) in FEWER_BITS:
+        return int(method.bits)
+    return next((found for x in settings if is_method(x) and (found := fewer_bits(x))), None)

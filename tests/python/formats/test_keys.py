@@ -178,6 +178,13 @@ def test_the_keys_of_our_files_are_known(tmp_path: Path, scheme: str) -> None:
     assert not (answer.refusals or answer.unknown or answer.notes)
 
 
+def test_every_field_of_our_own_configuration_is_known() -> None:
+    """A state_dict beside config.json is such a folder."""
+    config = mixed_gemm.MixedGemmConfig("w4a16", embeddings="w8a16", heads="w8a16")
+    answer = look_up(json.loads(config.to_json_string()), "mixed_gemm")
+    assert not (answer.refusals or answer.unknown)
+
+
 UNKNOWN = {
     "gptq": ("gptq_v1_4bit", {"unheard_of": 1}, "unheard_of"),
     "rule": ("gptq_v1_4bit", {"dynamic": {"+:x": {"twist": 2}}}, r"dynamic\.\+:x\.twist"),

@@ -13,13 +13,9 @@ from torch import nn
 
 import mixed_gemm
 from mixed_gemm.quantization import DenseCheckpoint
-from mixed_gemm.quantization.select import (
-    DEFAULT_SKIP,
-    named_as_no_linear,
-    select,
-    skipped_by,
-)
-from mixed_gemm.quantization.stream import why_no_target
+from mixed_gemm.quantization.names import DEFAULT_SKIP, named_as_no_linear, skipped_by
+from mixed_gemm.quantization.others import why_no_target
+from mixed_gemm.quantization.select import select
 from mixed_gemm.weights.scheme import SCHEMES
 
 transformers = pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
@@ -45,9 +41,9 @@ def by_quantize(model: nn.Module) -> set[str]:
 
 
 def by_config(model: nn.Module) -> set[str]:
-    from mixed_gemm.integrations.transformers.quantizer import MixedGemmQuantizer
+    from mixed_gemm.integrations.transformers.dense import choose
 
-    return set(MixedGemmQuantizer(mixed_gemm.MixedGemmConfig("w8a16"))._choose(model))
+    return set(choose(model, mixed_gemm.MixedGemmConfig("w8a16")).schemes)
 
 
 def by_names(model: Any) -> set[str]:

@@ -72,6 +72,20 @@ def test_as_the_model_in_memory(dense: Path, tmp_path: Path, method: str) -> Non
     assert torch.equal(decoders.logits(found), decoders.logits(model))
 
 
+@pytest.mark.parametrize("head", ["w8a16", True])
+def test_a_head_and_a_table_as_in_memory(dense: Path, tmp_path: Path, head: Any) -> None:
+    words = {"heads": head, "embeddings": "w8a16"}
+    model = decoders.decoder("Qwen2")
+    mixed_gemm.quantize_(model, method="gptq", calibration=decoders.batches(), **words, **OPTIONS)
+    found = written(calibrated(dense, tmp_path / "work", "gptq", **words), tmp_path / "out")
+    assert torch.equal(decoders.logits(found), decoders.logits(model))
+    for wrong, text in (("w8a8", "by blocks is for packed codes"), ("w9", "scheme must be one of")):
+        with pytest.raises(ValueError, match=text):
+            calibrated(dense, tmp_path / "wrong", "gptq", heads=wrong)
+    with pytest.raises(ValueError, match="heads must be a scheme of 4 bits with codes of 3"):
+        calibrated(dense, tmp_path / "wrong", "awq+gptq", heads="w8a16", bits=3)
+
+
 def test_after_a_kill_it_goes_on(dense: Path, tmp_path: Path) -> None:
     torch.save(decoders.batches(), tmp_path / "data.pt")
     work = tmp_path / "work"

@@ -17,9 +17,10 @@ from mixed_gemm.quantization import methods
 from mixed_gemm.quantization.block import CalibrationBlock
 from mixed_gemm.quantization.block_layer import BlockLayer
 from mixed_gemm.quantization.methods import awq
+from mixed_gemm.quantization.names import DEFAULT_SKIP
 from mixed_gemm.quantization.own import Finished, Own
 from mixed_gemm.quantization.proof import units_of
-from mixed_gemm.quantization.select import DEFAULT_SKIP, select
+from mixed_gemm.quantization.select import select
 from mixed_gemm.quantization.state import Runs
 from mixed_gemm.quantization.streams import Stream
 from mixed_gemm.weights.scheme import Scheme

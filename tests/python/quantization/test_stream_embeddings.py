@@ -85,3 +85,34 @@ def test_a_table_that_an_encoder_and_a_decoder_share_stays_dense(tmp_path: Path)
     transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path / "dense")
     source = DenseCheckpoint(tmp_path / "dense", "w8a16", embeddings="w8a16")
     assert not source.tables and "shared" in source.left
+
+
+@pytest.mark.parametrize("head", ("w8a16", "w8a8", "nf4", True, GROUPED))
+@pytest.mark.parametrize("rows", (None, "w8a16"))
+def test_a_head_of_its_own_is_what_quantize_makes_of_it(
+    tmp_path: Path, head: Any, rows: Any
+) -> None:
+    model = dense(is_tied=False, hidden=64)
+    model.save_pretrained(tmp_path / "dense")
+    source = DenseCheckpoint(tmp_path / "dense", GROUPED, embeddings=rows, heads=head)
+    assert "lm_head" in source.linears and source.tables == ({WORDS} if rows else set())
+    save_checkpoint(source, tmp_path / "out")
+    found = mixed_gemm.from_pretrained(tmp_path / "out", dtype=torch.bfloat16)
+    options = Options(embeddings=rows or False, heads=head, progress=False)
+    mixed_gemm.quantize_(model, GROUPED, options=options)
+    assert model.lm_head.scheme == source.schemes["lm_head"]
+    assert torch.equal(logits(found), logits(model))
+
+
+def test_heads_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    dense(is_tied=True).save_pretrained(tmp_path / "dense")
+    with pytest.raises(ValueError, match=r"heads must be False .* tied to an embedding is packed"):
+        DenseCheckpoint(tmp_path / "dense", "w8a16", heads="w8a16")
+    dense(is_tied=False).save_pretrained(tmp_path / "own")
+    with pytest.raises(ValueError, match=r"lm_head: matches skip='lm_head'"):
+        DenseCheckpoint(tmp_path / "own", "w8a16", heads=True, skip=("lm_head",))
+    static = Scheme.named("w8a8", activations="static")
+    with pytest.raises(ValueError, match="activations must be dynamic"):
+        DenseCheckpoint(tmp_path / "own", "w8a16", heads=static)
+    with pytest.raises(ValueError, match="heads must be a scheme of 4 bits with codes of 3"):
+        DenseCheckpoint(tmp_path / "own", GROUPED, method="rtn", bits=3, heads="w8a16")

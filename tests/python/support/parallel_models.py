@@ -66,6 +66,8 @@ def write(folder: Path) -> None:
                 torch.nn.init.normal_(parameter, 1.0, 0.2)
         model.save_pretrained(folder / name)
         if name == "Llama":
+            tied = transformers.LlamaConfig(**{**SIZES, "tie_word_embeddings": True})
+            transformers.LlamaForCausalLM(tied).save_pretrained(folder / "Llama-tied")
             mixed_gemm.quantize_(model, "w8a16", embeddings=True, progress=False)
             model.save_pretrained(folder / "Llama-embedding")
         for scheme, options in SCHEMES.items():
@@ -174,6 +176,29 @@ def with_an_embedding(folder: Path, world: int) -> None:
     compare(model, exact, False)
 
 
+def with_heads_on_the_way(folder: Path, world: int) -> None:
+    """An embedding that is packed as it loads stays whole, and so does a head that is tied to it; a
+    head of its own is spread."""
+    for name, words in (
+        ("Llama-tied", {"embeddings": "w8a16"}),
+        ("Llama", {"embeddings": "w8a16", "heads": "w8a16"}),
+    ):
+        config = mixed_gemm.MixedGemmConfig("w4a16", group_size=32, **words)
+        options: dict[str, Any] = {"quantization_config": config}
+        model = mixed_gemm.from_pretrained(folder / name, **options, **distributed(world))
+        exact = mixed_gemm.from_pretrained(folder / name, **options).to(ranks.DEVICE)
+        assert isinstance(model.model.embed_tokens, mixed_gemm.Embedding)
+        assert torch.equal(
+            model.model.embed_tokens.dequantize(), exact.model.embed_tokens.dequantize()
+        )
+        if name == "Llama":
+            compare(model, exact, False)
+            continue
+        assert model.lm_head.weight is model.model.embed_tokens.weight
+        found, want = logits(model), logits(exact)
+        assert float((found - want).abs().max() / want.abs().max()) <= SUMS
+
+
 def compiled(folder: Path, scheme: str, world: int) -> None:
     """One graph, which has plain parts for inputs where a layer is spread: of the tensor subclasses
     among its inputs none is a weight of ours."""
@@ -253,6 +278,7 @@ def main(rank: int, store: str, folder: Path) -> None:
         cases = dict(list(cases.items())[::4])
     cases["reads its share"] = lambda: reads_its_share(folder, world)
     cases["embedding"] = lambda: with_an_embedding(folder, world)
+    cases["heads on the way"] = lambda: with_heads_on_the_way(folder, world)
     for scheme in ("w4a16", "w8a8"):
         cases[f"compiled {scheme}"] = lambda s=scheme: compiled(folder, s, world)  # type: ignore[misc]
     cases["one rank writes"] = lambda: one_rank_writes(folder, world)
