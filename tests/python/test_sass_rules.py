@@ -77,7 +77,7 @@ def test_a_serialized_kernel_is_a_fault() -> None:
 def test_every_weight_type_has_rules() -> None:
     header = (ROOT / "csrc" / "core" / "weight_type.h").read_text(encoding="utf-8")
     (names,) = re.findall(r"using WeightTypes =\s+WeightList<([^>]*)>;", header)
-    weights = set(re.split(r",\s*", names))
+    weights = set(re.split(r",\s*", names)) - {"FP4"}  # which has the kernels of NF4
     elements = {"half_t", "bfloat16_t"}
     assert set(check_sass.CONVERTED) == {(w, e) for w in weights for e in elements}
 
