@@ -117,7 +117,7 @@ TEST_P(GemmCpu, every_scheme_and_group_is_within_the_bound) {
       c.zero_mode = zero_mode, c.element = element;
       c.bias = c.pre_scale = true;
       expect_within_bound(c, static_cast<unsigned>(group));
-      c.few_bits = true;
+      c.few_bits = true, c.m = 33;
       expect_within_bound(c, static_cast<unsigned>(group));
     }
   });
@@ -130,7 +130,7 @@ TEST_P(GemmCpu, long_sums_are_within_the_bound) {
       c.m = m, c.n = 40, c.k = 4100, c.weight = weight, c.group = m == 4 ? 4100 : 128;
       c.factor = !weight_info(weight).is_integer, c.zero_mode = zero_mode, c.element = element;
       expect_within_bound(c, static_cast<unsigned>(m));
-      c.few_bits = true, c.group = 32;
+      c.few_bits = true, c.group = 32, c.m = 31 + m;
       expect_within_bound(c, static_cast<unsigned>(m));
     }
   });
@@ -242,7 +242,7 @@ TEST_P(GemmCpu, one_hot_rows_read_back_weights_of_groups_that_cross_slabs) {
     for (int64_t group : {int64_t{32}, int64_t{96}, int64_t{2001}}) {
       Case c;
       c.few_bits = group == 32;
-      c.m = 24, c.k = 2001, c.n = 20, c.weight = weight, c.group = group;
+      c.m = 34, c.k = 2001, c.n = 20, c.weight = weight, c.group = group;
       c.zero_mode = zero_mode, c.element = element;
       Operands operands(c, 5);
       const auto hot = [&](int64_t i) { return i * (c.k - 1) / (c.m - 1); };
