@@ -1,5 +1,12 @@
-"""``python -m benchmarks OP``: see runner.py."""
+"""``python -m benchmarks OP``: see runner.py. ``python -m benchmarks decode``: decode/__main__.py."""
 
-from .runner import main
+import sys
 
-main()
+if sys.argv[1:2] == ["decode"]:
+    from .decode.__main__ import main as decode
+
+    decode(sys.argv[2:])
+else:
+    from .runner import main
+
+    main()

@@ -1,1 +1,1 @@
-"""The time of a whole step of a decoder, and of its parts: `python -m benchmarks.decode`."""
+"""The time of a whole step of a decoder, and of its parts: `python -m benchmarks decode`."""

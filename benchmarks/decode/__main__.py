@@ -1,6 +1,6 @@
 """Times whole steps of a decoder with random weights, and where a step's time goes.
 
-    python -m benchmarks.decode --out FILE.json [--shape llama_70b --layers 20] [--glue compiled]
+    python -m benchmarks decode --out FILE.json [--shape llama_70b --layers 20] [--glue compiled]
 
 A step is one replay of a CUDA graph of a plain loop in torch (on the CPU, a call). Its parts, the
 linear layers, attention, the functions between them and the head, are timed in graphs of their own,
@@ -59,7 +59,7 @@ def save(path: Path, meta: dict[str, Any], rows: list[dict[str, Any]]) -> None:
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "python -m benchmarks.decode",
+        "python -m benchmarks decode",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
