@@ -21,6 +21,7 @@ from .gemm_peers import MARLIN, NF4, PeerOperands
 
 SHAPES = ((8192, 8192), (28672, 4096))
 MS = (1, 4, 16, 32, 64, 128, 256, 1024, 4096)
+MXFP4_GROUP = 32
 E4M3_NAN = 0x7F  # its magnitude; no weight holds it
 
 
@@ -52,20 +53,26 @@ class FloatOperands(PeerOperands):
         return self.once(("codes", weight), make)
 
     def scales(self, scheme: Scheme) -> list[torch.Tensor]:
-        """The scales of each copy, in [0.5, 1.5) as a weight stores them over its factor."""
-        shape = scheme.num_groups(self.k), self.n
-        return self.once(
-            scheme,
-            lambda: [
-                self.uniform(*shape, dtype=scheme.dtype) for _ in self.codes(scheme.weight or "")
-            ],
-        )
+        """The scales of each copy, in [0.5, 1.5] as a weight stores them over its factor: of 4-bit
+        floats powers of two in groups of 32, and numbers of float8_e4m3fn in others."""
+        shape, dtype = (scheme.num_groups(self.k), self.n), getattr(torch, scheme.dtype)
+
+        def make() -> torch.Tensor:
+            found = self.uniform(*shape, dtype="float32")
+            if scheme.weight == "e2m1" and scheme.group_size == MXFP4_GROUP:
+                found = found.log2().round().exp2()
+            elif scheme.weight == "e2m1":
+                found = found.to(torch.float8_e4m3fn).float()
+            return found.to(dtype)
+
+        return self.once(scheme, lambda: [make() for _ in self.codes(scheme.weight or "")])
 
     def marlin(self, scheme: Scheme, m: int) -> list[Call]:
         """Calls with random bits in the form of vLLM's kernel: MXFP4 in groups of 32, else
         NVFP4."""
         words = self.once("marlin", lambda: self.words(self.k // 16, 2 * self.n))
-        shape, is_mxfp4 = (scheme.num_groups(self.k), self.n), scheme.group_size == 32
+        shape = scheme.num_groups(self.k), self.n
+        is_mxfp4 = scheme.group_size == MXFP4_GROUP
         if is_mxfp4:
             exponents = self.integers(110, 130, *shape, dtype=torch.uint8)
             scales, whole = exponents.view(torch.float8_e8m0fnu), None

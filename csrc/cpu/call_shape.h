@@ -118,9 +118,9 @@ class UnitScales {
   bool make_pairs() const {
     constexpr uint32_t kSign = 0x80000000u;
     constexpr uint32_t kLeast = (127 - 60) << 23, kMost = (127 + 60) << 23;  // 2^-60, 2^60
-    const int bits = kBf16Bits - kSignificantBits.items[shape_.weight()];
-    if (bits < 1) return false;
-    const uint32_t rest = (1u << (24 - bits)) - 1;
+    const int spare = kBf16Bits - kSignificantBits.items[shape_.weight()];
+    if (spare < 1) return false;
+    const uint32_t rest = (1u << (24 - spare)) - 1;
     uint32_t more = 0, outside = 0;
     for (int64_t i = 0; i < shape_.groups_pad * stride_; ++i) {
       uint32_t scale;

@@ -298,10 +298,10 @@ EDITS = (
     Edit(
         "cpu/call_shape.h",
         """
-    const uint32_t rest = (1u << (24 - bits)) - 1;
+    const uint32_t rest = (1u << (24 - spare)) - 1;
 """,
         """
-    const uint32_t rest = MUTATED(RoundedPairs) ? 0 : (1u << (24 - bits)) - 1;
+    const uint32_t rest = MUTATED(RoundedPairs) ? 0 : (1u << (24 - spare)) - 1;
 """,
     ),
     Edit(
