@@ -1,5 +1,5 @@
 """docs/decode.md and docs/decode.svg: what the time of a step of a decoder is, from the files that
-``python -m benchmarks.decode`` wrote.
+``python -m benchmarks decode`` wrote.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .page import Page, parts, whole
 from .svg import box, svg, text
 from .table import table
 
-RUNS = ("decode_cpu_xeon_amx_2_threads.json",)
+RUNS = ("decode_h200.json", "decode_cpu_xeon_amx_2_threads.json")
 PARTS = ("linears", "attention", "between", "head", "rest")
 COLOURS = dict(zip(PARTS, ("#7fb3d5", "#f5cba7", "#d7bde2", "#a9dfbf", "#e5e7e9"), strict=True))
 LEFT, WIDTH, BAR, TOP = 190, 620, 20, 60  # lengths in the units of the picture
