@@ -1,4 +1,4 @@
-"""``python -m benchmarks OP``: see runner.py. ``python -m benchmarks decode``: decode/__main__.py."""
+"""``python -m benchmarks OP``: see runner.py, and decode/__main__.py for ``decode``."""
 
 import sys
 

@@ -46,12 +46,12 @@ constexpr Book book_of() {
 // The bytes of a table of all pairs of values (dequant/pair_table.cuh); a wide one has gaps.
 constexpr int pair_table_bytes(bool wide) { return 256 * 32 * 4 * (wide ? 2 : 1); }
 
-// What a kernel that is compiled for a type takes beside the codes: a book, or nothing.
+// A kernel takes these beside the codes of the type that it is compiled for: a book, or nothing.
 struct NoBook {};
 template <typename Weight>
 using CodeValues = std::conditional_t<Weight::kHasBook, Book, NoBook>;
 
-// Those of `type`, one of the types whose compiled_weight() is Weight's.
+// Returns the values of `type`, one of the types whose compiled_weight() is Weight's.
 template <typename Format, typename Weight>
 CodeValues<Weight> code_values(WeightType type) {
   if constexpr (Weight::kHasBook) {
