@@ -178,7 +178,7 @@ def command(
         "skip": skip or DEFAULT_SKIP,
         "ragged": ragged,
         "embeddings": embeddings,
-        "heads": heads or False,
+        "heads": False if heads is None else heads,
     }
     parse_device(device)  # a wrong device is refused also where no method runs on it
     plain = ("rtn" if bits in FEWER_BITS else None) if calibration else method

@@ -466,7 +466,8 @@ OBSERVING: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("way", OBSERVING)
 @pytest.mark.parametrize("kind", ["t5", "llava", "dpt", "albert"])
 def test_methods_that_observe_the_model(kind: str, way: str) -> None:
-    """Every linear reads what it reads in the dense model, once for each batch."""
+    """Every linear reads what it reads in the dense model, once for each batch. Averages that an
+    output head has a part in look at the model again then, with rounded layers."""
     model, batches = models()[kind]()
     names = sorted(plain_runs.reached(model, batches))
     wanted = plain_runs.read_in(model, names, batches)
@@ -487,4 +488,6 @@ def test_methods_that_observe_the_model(kind: str, way: str) -> None:
         )  # fmt: skip
     finally:
         handle.remove()
+    if way == "average":
+        found = {name: x[: len(wanted[name])] for name, x in found.items()}
     assert plain_runs.differences(found, wanted) == []
