@@ -203,8 +203,8 @@ class DenseCheckpoint:
             elif reason := why_no_target(tensor, shape, skip):
                 self.left[name] = reason
             else:
-                own = isinstance(self._heads, Scheme) and is_head(name)
-                self.schemes[name] = self._heads if own else self.scheme  # type: ignore[assignment]
+                heads = self._heads if is_head(name) else False
+                self.schemes[name] = heads if isinstance(heads, Scheme) else self.scheme
         if self._heads is not False and not any(map(is_head, self.schemes)):
             why = "; ".join(f"{name}: {x}" for name, x in self.left.items() if is_head(name))
             refuse_no_head("quantize", self._heads, why or NO_TENSOR)
