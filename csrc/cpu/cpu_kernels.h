@@ -8,10 +8,11 @@
 //
 // Operands are made of 32-bit words: either one fp32, or the bf16 values of k and k + 1, of which a
 // dot-product instruction takes both. Pairs hold A as it came and the weight as the number that its
-// code stands for, which bf16 represents exactly; scales and zeros meet the fp32 sums of a group.
-// So both kinds keep the same error bound. (Numbers of a code book round to bf16; such pairs are
-// made for activations of bf16 alone.) Tiles (AMX) multiply pairs too, 16 rows at a time; A
-// that is no bf16 comes to them as a sum of up to three bf16 numbers, exactly.
+// code stands for, which bf16 represents exactly; scales and zeros meet the fp32 sums of a group,
+// or scales the weights, where bf16 has these products too (DenseKernels::fill_scaled). So both
+// kinds keep the same error bound. (Numbers of a code book round to bf16; such pairs are made for
+// activations of bf16 alone.) Tiles (AMX) multiply pairs too, 16 rows at a time; A that is no bf16
+// comes to them as a sum of up to three bf16 numbers, exactly.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,6 @@
 // The CPU kernels on every path (each instruction set of this machine, fused and dense) against
-// float64.
+// float64. It is one file of more than 400 lines because all of it runs for each path of one
+// parameterized suite.
 #include <thread>
 
 #include "cpu/call_shape.h"

@@ -1,7 +1,8 @@
 """Calls for compute-sanitizer, divided into parts that can run at the same time
 (test_gpu_sanitizer.py runs them): every compiled kernel of every family once plainly and once with
 its work split, with ragged M, N and K and more k-tiles than stages, so that the pipeline wraps. Not
-a pytest file.
+a pytest file. The families stand beside each other, in more than 400 lines, since what they are
+called with is what they have in common.
 
     compute-sanitizer ... python3 tests/gpu/sanitize.py PART
 """
