@@ -33,7 +33,7 @@ class Step:
 
 # Limits are for two cores that compile everything anew; they leave `.ci/run` below 75 minutes.
 STEPS = (
-    Step("asan", 10, (sys.executable, "tools/sanitize_cpu.py", "address")),
+    Step("asan", 14, (sys.executable, "tools/sanitize_cpu.py", "address")),
     Step("tsan", 4, (sys.executable, "tools/sanitize_cpu.py", "thread")),
     Step("mutants", 8, (sys.executable, "tools/mutants.py", "--cpu")),
     Step("fuzz", 3, (sys.executable, "tests/fuzz/run.py", "60", str(LOGS))),

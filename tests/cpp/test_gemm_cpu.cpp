@@ -118,6 +118,7 @@ TEST_P(GemmCpu, every_scheme_and_group_is_within_the_bound) {
       c.zero_mode = zero_mode, c.element = element;
       c.bias = c.pre_scale = true;
       expect_within_bound(c, static_cast<unsigned>(group));
+      if (weight_info(weight).is_integer) continue;  // integers never meet their scales first
       c.few_bits = true, c.m = 33;
       expect_within_bound(c, static_cast<unsigned>(group));
     }
@@ -131,7 +132,8 @@ TEST_P(GemmCpu, long_sums_are_within_the_bound) {
       c.m = m, c.n = 40, c.k = 4100, c.weight = weight, c.group = m == 4 ? 4100 : 128;
       c.factor = !weight_info(weight).is_integer, c.zero_mode = zero_mode, c.element = element;
       expect_within_bound(c, static_cast<unsigned>(m));
-      c.few_bits = true, c.group = 32, c.m = 31 + m;
+      if (weight_info(weight).is_integer || m > 1) continue;
+      c.few_bits = true, c.group = 32, c.m = 33;
       expect_within_bound(c, static_cast<unsigned>(m));
     }
   });
