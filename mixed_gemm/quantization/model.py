@@ -18,6 +18,7 @@ from ..ops.errors import ArgumentTypeError, ArgumentValueError, wrong_value
 from .asked import AnyScheme, AskedScheme
 from .evaluate import Perplexity, perplexity
 from .example import example_of
+from .experts import take_apart
 from .fuse import fuse_
 from .heads import check_heads, refuse_fewer_bits
 from .method_for import method_for
@@ -122,21 +123,27 @@ def quantize_(
     asked = AskedScheme(scheme, words, options.block_size)
     heads = options.heads_scheme
     refuse_fewer_bits("quantize_", heads, chosen)
-    targets, skipped = select(model, asked, skip, options.rows_scheme, heads)
-    check_heads("quantize_", model, options.rows_scheme, heads, targets, skipped)
-    if not targets:
-        warn_that_all_is_dense("quantize_", model, skipped)
-    _refuse(targets)
-    if options.average_bits is not None and fewer:
-        wrong_value("quantize_", "bits", "be 4 with average_bits", "fewer")
-    example = _example(model, calibration) if options.fuse and targets else None
-    average = None
-    if options.average_bits is not None:
-        calibration = None if calibration is None else list(calibration)
-        average = mixed_bits(model, targets, options.average_bits, calibration)
-        if chosen is None or not reads_calibration(chosen):
-            calibration = None  # it has been read, and the method reads none
-    rounding, before = _prepare(model, targets, asked, chosen, calibration, options)
+    experts = take_apart(model)
+    try:
+        targets, skipped = select(model, asked, skip, options.rows_scheme, heads)
+        experts.put_back(targets, skipped)
+        check_heads("quantize_", model, options.rows_scheme, heads, targets, skipped)
+        if not targets:
+            warn_that_all_is_dense("quantize_", model, skipped)
+        _refuse(targets)
+        if options.average_bits is not None and fewer:
+            wrong_value("quantize_", "bits", "be 4 with average_bits", "fewer")
+        example = _example(model, calibration) if options.fuse and targets else None
+        average = None
+        if options.average_bits is not None:
+            calibration = None if calibration is None else list(calibration)
+            average = mixed_bits(model, targets, options.average_bits, calibration)
+            if chosen is None or not reads_calibration(chosen):
+                calibration = None  # it has been read, and the method reads none
+        rounding, before = _prepare(model, targets, asked, chosen, calibration, options)
+    except BaseException:
+        experts.put_back()
+        raise
     layers = _replace(model, targets, skipped, rounding, options)
     products = None if example is None else fuse_(model, example_inputs=example)
     report = _report(model, targets, rounding, layers, before, options)

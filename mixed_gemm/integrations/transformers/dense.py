@@ -16,13 +16,16 @@ import torch
 from torch import nn
 from transformers.quantizers.quantizers_utils import should_convert_module
 
+from ...formats.experts import is_expert
 from ...formats.index import TensorIndex
+from ...quantization.experts import take_apart
 from ...quantization.heads import check_heads
 from ...quantization.names import DEFAULT_SKIP, skipped_by, without_heads
 from ...quantization.report import warn_that_all_is_dense
 from ...quantization.select import select
 from ...weights.scheme import Scheme
 from .config import WHERE, MixedGemmConfig
+from .experts import names_of
 from .names import weights_in
 from .tied_head import PendingHead
 from .tying import TIED, untie
@@ -62,8 +65,13 @@ def choose(model: Any, config: MixedGemmConfig) -> Chosen:
     def scheme_of(name: str, module: nn.Module) -> Scheme | None:
         return config.scheme_for(module.in_features) if isinstance(module, nn.Linear) else None
 
+    names = names_of(model)  # None: one tensor of the files has all experts of a layer
+    experts = None if names is None else take_apart(model, names)
     with _tied(model):
         targets, skipped = select(model, scheme_of, skip, embeddings, heads)
+        # All of them or none: conversions of keys are for all of a model.
+        if experts is not None and not experts.hold_any_of(targets):
+            experts.put_back((), skipped)
         check_heads(WHERE, model, embeddings, heads, targets, skipped)
     for target in targets.values():
         target.scheme = config.fitted(target.scheme, target.layer.weight.shape[1])
@@ -74,6 +82,12 @@ def choose(model: Any, config: MixedGemmConfig) -> Chosen:
         )
     if not targets:
         warn_that_all_is_dense(WHERE, model, skipped)
+    if names is None and (joined := [x for x in skipped if is_expert(x)]):
+        warnings.warn(
+            f"{WHERE}: {joined[0]} and all other experts stay dense, since the files have those of "
+            "a layer in one tensor. Hint: load the model as it is, then mixed_gemm.quantize_",
+            stacklevel=2,
+        )
     if embeddings is not False:
         _tell_what_stays(
             model, {x: y for x, y in skipped.items() if should_convert_module(x, keep)}

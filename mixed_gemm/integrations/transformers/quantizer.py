@@ -28,6 +28,7 @@ from ...quantization.fuse import fuse_
 from ...quantization.plain import why_no_product
 from .config import MixedGemmConfig
 from .dense import Chosen, choose, wait_for_embeddings
+from .experts import has_experts, leave_apart, take_apart_for
 from .gguf import file_of
 from .kept import keep_for_saving
 from .names import attribute_renamings, module_names, weights_in
@@ -59,6 +60,7 @@ class MixedGemmQuantizer(HfQuantizer):
         # the files.
         self._waiting: tuple[Any, Codec, TensorIndex] | None = None
         self._heads: dict[str, str] = {}  # output head -> the embedding that it is tied to
+        self._runs_eagerly = False
         self._plans: list[dict[str, str]] = []  # tensor-parallel plans that name waiting layers
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
@@ -82,7 +84,8 @@ class MixedGemmQuantizer(HfQuantizer):
 
     @property
     def is_compileable(self) -> bool:
-        return True
+        """Whether ``generate`` may compile a step as one graph, which experts break."""
+        return not self._runs_eagerly
 
     def _process_model_before_weight_loading(
         self, model: Any, checkpoint_files: list[str] | None = None, **kwargs: Any
@@ -120,9 +123,11 @@ class MixedGemmQuantizer(HfQuantizer):
         found = super().update_weight_conversions(weight_conversions, *model)
         if self._dense is not None:
             (owner, files), self._dense = self._dense, None
+            found = leave_apart(owner, found)
             self._heads = wait_for_embeddings(owner, self._chosen, files, found)
         if self._waiting is not None:
             (owner, codec, index), self._waiting = self._waiting, None
+            found = take_apart_for(owner, modules_with(index, codec.anchor), found)
             found = [*attribute_renamings(codec.roles), *found]
             self._swap(owner, codec, index, found)
             for plan in self._plans:
@@ -194,8 +199,9 @@ class MixedGemmQuantizer(HfQuantizer):
             if isinstance(model.get_submodule(name), nn.Linear | nn.Embedding):
                 quantized[name] = scheme
         if plan and quantized:
-            from .sharding import let_layers_be_sharded
+            from .sharding import let_experts_be_whole, let_layers_be_sharded
 
+            let_experts_be_whole(model, plan)
             let_layers_be_sharded(model, plan, quantized)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
@@ -215,6 +221,7 @@ class MixedGemmQuantizer(HfQuantizer):
                 self._finish_heads(model, name, embedding, Place.of(embedding))
         tie_again(model, self._heads)
         tell_how_to_load(model)
+        self._runs_eagerly = has_experts(model)
         if self.quantization_config.fuse:
             fuse_(model)
         return model

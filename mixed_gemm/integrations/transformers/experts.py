@@ -1,0 +1,85 @@
+"""The experts of a mixture in files: transformers joins them while it reads, and takes them apart
+while it writes. Where they are quantized, each stays by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter
+
+from ...nn.experts import DOWN, GATE_UP, UP, Experts, Names
+from ...quantization.experts import take_apart
+
+_NUMBERED = re.compile(r"(^|\.)experts\.\d+\.")
+_SOURCE = re.compile(r"experts\W*\.\W*(\w+)\\?\.weight\W*$")  # "mlp.experts.*.gate_proj.weight"
+
+
+def names_of(model: Any, mapping: Sequence[Any] | None = None) -> Names | None:
+    """The names of an expert's linears in the files of a model; None where these hold experts in
+    tensors of three dimensions.
+
+    Args:
+        model: of transformers.
+        mapping: how transformers converts the keys of its files; asked for where None is given.
+    """
+    mapping = get_model_conversion_mapping(model) if mapping is None else mapping
+    found: dict[str, list[str]] = {}
+    for converter in _joining(mapping):
+        sources = [_SOURCE.search(x) for x in converter.source_patterns]
+        if all(sources):
+            found[_target(converter)] = [x[1] for x in sources if x is not None]
+    gate_up, up, down = (found.get(x, []) for x in (GATE_UP, UP, DOWN))
+    if len(down) != 1:
+        return None
+    if len(gate_up) == 2:
+        return Names(*gate_up, *down)
+    return Names(up=up[0], down=down[0]) if len(up) == 1 else None
+
+
+def has_experts(model: Any) -> bool:
+    """Whether experts are linears in a model."""
+    return any(isinstance(x, Experts) for x in model.modules())
+
+
+def take_apart_for(model: Any, layers: Iterable[str], mapping: Sequence[Any]) -> list[Any]:
+    """Make linears of the experts of a model where the files have quantized ones, each by itself.
+
+    Args:
+        model: of transformers, on the meta device. layers: names of the quantized layers of the
+            files. mapping: how transformers converts the keys of the files.
+
+    Returns:
+        The conversions to load with.
+    """
+    if not any(_NUMBERED.search(name) for name in layers):
+        return list(mapping)
+    take_apart(model, names_of(model, mapping))
+    return leave_apart(model, mapping)
+
+
+def leave_apart(model: Any, mapping: Sequence[Any]) -> list[Any]:
+    """The conversions of keys less those that join experts, where these are linears in the model.
+
+    Args:
+        model: of transformers. mapping: how transformers converts the keys of its files.
+    """
+    if not has_experts(model):
+        return list(mapping)
+    joining = {id(x) for x in _joining(mapping)}
+    return [x for x in mapping if id(x) not in joining]
+
+
+def _joining(mapping: Sequence[Any]) -> list[Any]:
+    return [x for x in mapping if isinstance(x, WeightConverter) and _target(x)]
+
+
+def _target(converter: Any) -> str:
+    """The parameter of the experts' module that a conversion makes; empty for others."""
+    ends = {re.split(r"\W+", x.rstrip("$"))[-1] for x in converter.target_patterns}
+    of_experts = all("experts" in re.split(r"\W+", x) for x in converter.target_patterns)
+    (end, *others) = ends
+    return end if of_experts and not others and end in (GATE_UP, UP, DOWN) else ""

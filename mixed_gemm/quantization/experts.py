@@ -1,0 +1,93 @@
+"""Experts that a model holds in tensors of three dimensions: taken apart into linears before layers
+are selected, and put back where none of them is quantized.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from ..nn.experts import Experts, Names, apart, form_of
+
+
+@dataclass
+class TakenApart:
+    """The modules of a model that were replaced.
+
+    Attributes:
+        found: name of a module -> (what it was, what is in its place).
+    """
+
+    model: nn.Module
+    found: dict[str, tuple[nn.Module, Experts]] = field(default_factory=dict)
+
+    def hold_any_of(self, targets: Iterable[str]) -> bool:
+        """Whether a layer of these is an expert's.
+
+        Args:
+            targets: names of layers.
+        """
+        return any(self._owner(target) for target in targets)
+
+    def put_back(self, targets: Iterable[str] = (), skipped: dict[str, str] | None = None) -> None:
+        """Put back the modules that have no linear to quantize.
+
+        Args:
+            targets: names of layers that are to be quantized.
+            skipped: name of a layer -> why it is left alone. The linears of what is put back are
+                replaced there by the tensors that it holds.
+        """
+        kept = {name for target in targets if (name := self._owner(target))}
+        for name, (was, new) in self.found.items():
+            if name in kept:
+                continue
+            # It may hang at several places, as any module may.
+            for parent in list(self.model.modules()):
+                for child, module in list(parent._modules.items()):
+                    if module is new:
+                        setattr(parent, child, was)
+            for layer in [x for x in skipped or () if x.startswith(f"{name}.")]:
+                assert skipped is not None
+                reason = skipped.pop(layer)
+                for part, parameter in was._parameters.items():
+                    if parameter is not None and parameter.dim() == 3:
+                        skipped[f"{name}.{part}"] = reason
+        self.found = {name: pair for name, pair in self.found.items() if name in kept}
+
+    def _owner(self, layer: str) -> str:
+        """The module that a layer is an expert's of; empty where it is none's."""
+        parts = layer.split(".")
+        names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+        return next((name for name in names if name in self.found), "")
+
+
+def take_apart(model: nn.Module, names: Names | None = None) -> TakenApart:
+    """Replace every module that holds experts in tensors of three dimensions.
+
+    Args:
+        model: any, in which the modules are replaced; weights stay where they are.
+        names: of the linears of an expert; those of the model's files where None is given.
+    """
+    done, made = TakenApart(model), dict[int, Experts]()
+    names = names or names_in_files(model) or Names()
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if id(module) in made:
+            model.set_submodule(name, made[id(module)])
+        elif name and (form := form_of(module)) is not None:
+            done.found[name] = module, made.setdefault(id(module), apart(module, form, names))
+            model.set_submodule(name, made[id(module)])
+    return done
+
+
+def names_in_files(model: nn.Module) -> Names | None:
+    """The names of an expert's linears in the files of a model of transformers; None where these
+    hold experts in tensors of three dimensions, too, and of other models."""
+    loaded = sys.modules.get("transformers.modeling_utils")
+    if loaded is None or not isinstance(model, loaded.PreTrainedModel):
+        return None
+    from ..integrations.transformers.experts import names_of
+
+    return names_of(model)
