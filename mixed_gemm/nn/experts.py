@@ -49,7 +49,7 @@ class Expert(nn.Module):
 
     def __init__(self, names: Names, linears: dict[str, nn.Module]) -> None:
         super().__init__()
-        self._names = names
+        self.names = names
         for name, linear in linears.items():
             self.add_module(name, linear)
 
@@ -62,7 +62,7 @@ class Expert(nn.Module):
         Returns:
             ``[T, hidden size]``.
         """
-        linears, names = self._modules, self._names
+        linears, names = self._modules, self.names
         up: Any = linears[names.up]
         down: Any = linears[names.down]
         gate: Any = linears.get(names.gate)
@@ -85,8 +85,8 @@ class Experts(nn.Module):
 
     Attributes:
         form: as given.
-        starved: numbers of experts that compute all rows, too, where none is theirs, so that
-            calibration sees what the layer sees; their results are dropped.
+        starved: numbers of experts that compute all rows, too, before their own, so that
+            calibration sees what the layer sees; these results are dropped.
     """
 
     form: Form
@@ -180,10 +180,10 @@ class Experts(nn.Module):
         parts = [rows.new_zeros(edges[0], x.shape[-1])]
         for number, expert in enumerate(self.experts):
             start, stop = edges[number : number + 2]
+            if number in self.starved:
+                expert(x[:], self)  # a tensor of its own, by which calibration tells layers apart
             if start < stop:
                 parts.append(expert(rows[start:stop], self))
-            elif number in self.starved:
-                expert(x, self)
         parts.append(rows.new_zeros(tokens * k - edges[-1], x.shape[-1]))
         sorted_out = torch.cat(parts) * weights.reshape(-1)[order].unsqueeze(-1)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=x.device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.errors import ArgumentValueError
+from .block_experts import BlockExperts
 from .block_layer import BlockLayer
 from .block_sequence import Given
 from .own import Finished
@@ -85,6 +87,7 @@ class CalibrationBlock:
         self._runs, self._finished = runs or [{}] * len(given), finished or Finished()
         self._modules = set(module.modules()) if isinstance(module, nn.Module) else set()
         self._state: State | None = None
+        self.experts = BlockExperts(module, layers)
 
     @property
     def sites(self) -> list[BlockLayer]:
@@ -132,7 +135,7 @@ class CalibrationBlock:
 
     def results(self, given: Given) -> Any:
         """Return all that the block returns for one call."""
-        with nullcontext() if self._state is None else self._state.run():
+        with nullcontext() if self._state is None else self._state.run(), self.experts.fed():
             return given.run(self.module)
 
     def run(self, given: Given) -> Tensor:
@@ -152,9 +155,10 @@ class CalibrationBlock:
             ValueError: a layer does not run.
         """
         found: list[tuple[Tensor, list[BlockLayer]]] = []
-        reached: set[str] = set()
+        rows = Counter[str]()
 
         def note(layer: BlockLayer, x: Tensor) -> None:
+            rows[layer.name] += x.shape[:-1].numel()
             if layer.name in reached:
                 return
             reached.add(layer.name)
@@ -163,11 +167,14 @@ class CalibrationBlock:
                 found.append((x, together := []))
             together.append(layer)
 
+        reached: set[str] = set()
         with self._watched(self.layers, note):
             for given in self.given:  # an expert may wait for its first token
                 self.run(given)
-                if len(reached) == len(self.layers):
+                if len(reached) == len(self.layers) and not self.experts:
                     break
+            if self.experts.feed_starved(rows):
+                self.run(self.given[0])
         missed = [layer.name for layer in self.layers if layer.name not in reached]
         if missed:
             raise ArgumentValueError(
@@ -213,6 +220,50 @@ class CalibrationBlock:
             self.run(given)
         return seen
 
+    def _inputs_of(self, layers: list[BlockLayer], given: Given) -> dict[str, list[Tensor]]:
+        """Name of each layer -> its inputs in one call."""
+        seen: dict[str, list[Tensor]] = {layer.name: [] for layer in layers}
+
+        def see(layer: BlockLayer, x: Tensor) -> None:
+            seen[layer.name].append(x)
+
+        with self._watched(layers, see):
+            self.run(given)
+        return seen
+
+    def statistics(
+        self, groups: list[list[BlockLayer]], *, reference: bool = True
+    ) -> Iterator[tuple[list[BlockLayer], InputStatistics]]:
+        """Each group of :meth:`groups` with the statistics of its inputs, the groups before it as
+        they are now. Those of experts, which do not read each other's results, are added up in one
+        run for many; they are not compared with the dense model, which may route otherwise.
+
+        Args:
+            groups: in the order in which they run.
+            reference: whether errors that come in are wanted.
+
+        Raises:
+            ValueError: an input is NaN or Inf.
+        """
+        for together in self.experts.together(groups):
+            if self.experts.has(together[0][0]):
+                yield from zip(together, self._of_experts(together), strict=True)
+            else:
+                yield together[0], self.input_statistics(together[0], reference=reference)
+
+    @torch.no_grad()
+    def _of_experts(self, groups: list[list[BlockLayer]]) -> list[InputStatistics]:
+        firsts = [group[0] for group in groups]
+        found = [InputStatistics.zeros(x.dense.shape[1], x.dense.device) for x in firsts]
+        for given in self.given:
+            seen = self._inputs_of(firsts, given)
+            for layer, result in zip(firsts, found, strict=True):
+                for x in seen[layer.name]:
+                    result.add(x, None)
+        for layer, result in zip(firsts, found, strict=True):
+            _refuse_non_finite(layer, result)
+        return found
+
     @torch.no_grad()
     def input_statistics(
         self, group: list[BlockLayer], *, reference: bool = True
@@ -234,6 +285,10 @@ class CalibrationBlock:
             paired = len(found) == len(wanted)  # experts may be given other tokens
             for x, want in zip(found, wanted if paired else [None] * len(found), strict=True):
                 result.add(x, want)
-        if not bool(result.mean.isfinite().all()):
-            raise ArgumentValueError(f"calibration: the input of {first.name} holds NaN or Inf")
+        _refuse_non_finite(first, result)
         return result
+
+
+def _refuse_non_finite(layer: BlockLayer, statistics: InputStatistics) -> None:
+    if not bool(statistics.mean.isfinite().all()):
+        raise ArgumentValueError(f"calibration: the input of {layer.name} holds NaN or Inf")

@@ -104,6 +104,8 @@ def _candidates(block: CalibrationBlock, group: list[BlockLayer]) -> list[Fold]:
     for name, module in whole.named_modules():
         if any(module is layer.module for layer in group):
             continue
+        if not block.experts.may_fold(group, layers.get(id(module))):
+            continue
         own = [p for p in module._parameters.values() if p is not None]
         if any(id(p) in block.shared for p in own) or module._forward_hooks:
             continue
@@ -121,7 +123,10 @@ def _candidates(block: CalibrationBlock, group: list[BlockLayer]) -> list[Fold]:
 
 def _relative(x: Tensor, y: Tensor) -> float:
     """Return the relative difference of ``x`` from ``y`` by channel, in the mean: a few channels
-    may be a thousand times larger than the others, and a norm over all would see these alone."""
+    may be a thousand times larger than the others, and a norm over all would see these alone.
+    Infinite where they have other shapes: tokens went to other experts."""
+    if x.shape != y.shape:
+        return float("inf")
     error, size = ((v.float().flatten(0, -2)).norm(dim=0) for v in (x - y, y))
     return float((error / size.clamp(min=1e-30))[size > 0].mean())
 
@@ -151,7 +156,8 @@ def find_fold(block: CalibrationBlock, group: list[BlockLayer]) -> Fold | None:
         alone = _relative(block.run(x), output)
         undo.append(fold.multiply(by))
         both = _relative(block.run(x), output)
-        inputs = _relative(block.inputs(first, 0, x)[0], given[0] * by.to(given[0].dtype))
+        now = block.inputs(first, 0, x) or [given[0][:0]]
+        inputs = _relative(now[0], given[0] * by.to(given[0].dtype))
         for back in reversed(undo):
             back()
         if inputs < allowed and both < OTHERS * alone:
@@ -219,8 +225,7 @@ class AWQ:
         if self.then is not None:
             self.then.quantize(stage)
             return
-        for group in groups:
-            statistics = stage.input_statistics(group, reference=False)
+        for group, statistics in stage.statistics(groups, reference=False):
             gram = statistics.gram / statistics.tokens
             diagonal = damped(gram, self.damp).diagonal()
             for layer in group:

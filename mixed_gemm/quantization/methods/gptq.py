@@ -49,8 +49,7 @@ class GPTQ:
         Raises:
             ValueError: calibration does not reach a layer, or brings NaN or Inf.
         """
-        for group in stage.groups():
-            statistics = stage.input_statistics(group)
+        for group, statistics in stage.statistics(stage.groups()):
             for layers in _alike(group):
                 self._together(layers, statistics)
 

@@ -129,6 +129,8 @@ class Sequential(Defaults):
                     block.wanted = reference.after(block, wanted, self.method.needs_outputs)
             if not self._restored(unit.name, block):
                 self.method.quantize(block)
+                for layer in block.layers:
+                    layer.note = "; ".join(filter(None, (layer.note, block.experts.note(layer))))
                 self._finished_block(unit.name, block)
             rounded.after(block, calls, False)
         self._finished.add(layers)
