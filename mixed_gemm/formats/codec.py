@@ -16,6 +16,7 @@ from .awq_gemv import AwqGemv, AwqGemvFast
 from .bitsandbytes import Bitsandbytes
 from .compressed_tensors import CompressedTensors
 from .gguf import Gguf
+from .gpt_oss import GptOss
 from .gptq import Gptq
 from .layer import Config, LayerInfo, LayerTensors
 from .load import Axes, Loaded, Wanted
@@ -73,6 +74,7 @@ CODECS: dict[str, MakeCodec] = {
     "gguf": Gguf,
     "bitsandbytes": Bitsandbytes,
     "modelopt": ModelOpt,
+    "mxfp4": GptOss,
     "mixed_gemm": Native,
     "fp8 per tensor": CompressedTensors,
 }

@@ -36,6 +36,8 @@ def _by_config(config: Config) -> str:
 
 def _by_tensors(index: TensorIndex) -> str:
     """The same from the first quantized layer; empty when nothing looks quantized."""
+    if any(index.is_part(name) for name in index.names()):
+        return "mxfp4"
     if modules_with(index, "weight_packed"):
         return "compressed-tensors"
     if modules_with(index, "b_packed"):
@@ -48,7 +50,7 @@ def _by_tensors(index: TensorIndex) -> str:
     if not names and modules_with(index, "weight_scale"):
         return "compressed-tensors"
     if not names:
-        return "mxfp4" if any(name.endswith("_proj_blocks") for name in index.names()) else ""
+        return ""
     layer = LayerTensors(index, names[0])
     if layer.dtype("qweight") == torch.int16:
         return "llm-awq" if layer.has("scaled_zeros") else "awq gemv_fast"

@@ -16,6 +16,7 @@ from .adapter import TENSORS, without_model
 from .errors import CheckpointError
 from .gguf_file import begins_as_gguf
 from .gguf_tensors import GgufFile
+from .gpt_oss_files import OneByOne, one_by_one
 from .json_file import MAX_INDEX_BYTES, read_json
 from .no_model import is_aside, why_no_model
 from .safetensors_file import SafetensorsFile
@@ -78,6 +79,7 @@ class TensorIndex:
             self._add_sharded(chosen[0])
         else:
             self._add_folder()
+        self._owner = one_by_one(self._owner)
         self.files: tuple[Path, ...] = tuple(dict.fromkeys(f.path for f in self._owner.values()))
         if not self._owner:
             raise CheckpointError(path, "", "holds no tensors")
@@ -149,6 +151,10 @@ class TensorIndex:
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._owner)
+
+    def is_part(self, name: str) -> bool:
+        """Whether a tensor is a part of one of the file's, which is shown apart from the rest."""
+        return isinstance(self._owner[name], OneByOne)
 
     def file(self, name: str) -> Path:
         """The file that holds ``name``; the checkpoint itself when none does."""

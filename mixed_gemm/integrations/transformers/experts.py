@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter
 
@@ -15,6 +16,8 @@ from ...nn.experts import DOWN, GATE_UP, UP, Experts, Names
 from ...quantization.experts import take_apart
 
 _NUMBERED = re.compile(r"(^|\.)experts\.\d+\.")
+# Tensors of gpt-oss that hold all experts of a layer, of which each reads its own part.
+STACKED = r"experts\.\w+_proj_(blocks|scales|bias)$"
 _SOURCE = re.compile(r"experts\W*\.\W*(\w+)\\?\.weight\W*$")  # "mlp.experts.*.gate_proj.weight"
 
 
@@ -59,6 +62,22 @@ def take_apart_for(model: Any, layers: Iterable[str], mapping: Sequence[Any]) ->
         return list(mapping)
     take_apart(model, names_of(model, mapping))
     return leave_apart(model, mapping)
+
+
+def device_near(model: Any, name: str) -> torch.device:
+    """The device of the parameters that are nearest to a module, as the files of transformers were
+    read to it; the CPU where none has been read.
+
+    Args:
+        model: of transformers. name: of the module.
+    """
+    while name:
+        name = name.rpartition(".")[0]
+        for parameter in model.get_submodule(name).parameters():
+            if not parameter.is_meta:
+                found: torch.device = parameter.device
+                return found
+    return torch.device("cpu")
 
 
 def leave_apart(model: Any, mapping: Sequence[Any]) -> list[Any]:

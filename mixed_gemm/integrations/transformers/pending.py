@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ...formats.codec import Codec
 from ...formats.errors import CheckpointError, CheckpointWarning
+from ...formats.index import TensorIndex
 from ...formats.layer import LayerInfo, LayerTensors
 from ...formats.load import Wanted
 from ...formats.loaded import LoadedTensors
@@ -67,6 +68,9 @@ class PendingLinear(nn.Module):
         dense: Any = module.weight
         self._dtype = dense.dtype
         self.is_embedding = isinstance(module, nn.Embedding)
+        # Whether it reads its tensors itself, since they are no tensors of a file but parts of some.
+        anchor, index = tensors.tensor_name(codec.anchor), tensors.index
+        self.reads_itself = isinstance(index, TensorIndex) and index.is_part(anchor)
         self._has_bias = getattr(module, "bias", None) is not None
         self._padding_idx = getattr(module, "padding_idx", None)
         self._files: dict[str, Path] = {}
@@ -83,7 +87,7 @@ class PendingLinear(nn.Module):
             if not isinstance(dtype, torch.dtype):
                 raise tensors.error(role, f"is of the dtype {dtype}, which torch does not have")
             self._files[role] = tensors.file(role)
-            if role == EXTRA_STATE:
+            if role == EXTRA_STATE or self.reads_itself:
                 continue
             empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
             parameter = nn.Parameter(empty, requires_grad=False)
@@ -132,6 +136,8 @@ class PendingLinear(nn.Module):
         """
         if self._style is not None:
             return self._finish_shard(*self._style)
+        if self.reads_itself:
+            return self._made_of(LayerTensors(self._index, self._name))
         place, found = Place.of(self), {}
         roles = {attribute_of(role): role for role in self._files}
         for name, tensor in {**dict(self.named_parameters(recurse=False)), **self._more()}.items():
@@ -151,6 +157,9 @@ class PendingLinear(nn.Module):
                 'transformers >= 5.24; rules of your own name "mixed_gemm_colwise" or '
                 '"mixed_gemm_rowwise" for quantized layers',
             )
+        return self._made_of(layer)
+
+    def _made_of(self, layer: LayerTensors) -> Linear | Embedding:
         info: LayerInfo = self._codec.describe(layer)
         try:
             wanted = Wanted(self._dtype, self._weight_only, self._float8, self.is_multiplied)

@@ -28,7 +28,7 @@ from ...quantization.fuse import fuse_
 from ...quantization.plain import why_no_product
 from .config import MixedGemmConfig
 from .dense import Chosen, choose, wait_for_embeddings
-from .experts import has_experts, leave_apart, take_apart_for
+from .experts import STACKED, device_near, has_experts, leave_apart, take_apart_for
 from .gguf import file_of
 from .kept import keep_for_saving
 from .names import attribute_renamings, module_names, weights_in
@@ -177,6 +177,9 @@ class MixedGemmQuantizer(HfQuantizer):
             new.is_multiplied = target in self._heads.values()
             model.set_submodule(target, new)
             new.not_unexpected = (model, target)
+            if new.reads_itself:
+                known = set(model._keys_to_ignore_on_load_unexpected or ())
+                model._keys_to_ignore_on_load_unexpected = known | {STACKED}
         for head in self._heads:
             waiting: Any = model.get_submodule(head)
             model.set_submodule(head, PendingHead(waiting))
@@ -213,6 +216,8 @@ class MixedGemmQuantizer(HfQuantizer):
         for name, module in list(model.named_modules()):
             if isinstance(module, PendingLinear):
                 place, made = Place.of(module), module.finish()
+                if module.reads_itself:
+                    made.to(device_near(model, name))
                 model.set_submodule(name, made if place is None else place.put(name, made))
                 self._finish_heads(model, name, made, place)
         if not self.pre_quantized:
