@@ -15,6 +15,7 @@ from . import quantization as quantization
 from . import selection as selection
 from .doctor.environment import env
 from .formats import CheckpointError, CheckpointWarning, open_checkpoint, save_checkpoint
+from .integrations.peft import keep_names_of_experts as _keep_names_of_experts
 from .integrations.transformers import enable_transformers, from_pretrained
 from .integrations.transformers.registration import register_when_imported as _register
 from .nn.conv import Conv2d
@@ -38,6 +39,7 @@ from .weights.tensor import QuantizedTensor
 __version__ = _library.package_version()
 _install_tables()
 _register()
+_keep_names_of_experts()
 
 __all__ = [
     "CheckpointError",

@@ -10,7 +10,6 @@ from ..ops.problem import DTYPES
 from .codec import CODECS, Codec
 from .config import method_of
 from .errors import CheckpointError
-from .experts import METHODS
 from .index import TensorIndex
 from .keys import check_keys
 from .layer import Config, LayerTensors, modules_with
@@ -24,6 +23,8 @@ def _by_config(config: Config) -> str:
     if method == "awq":
         is_llm = "llm-awq" in (config.get("backend"), version)
         return "llm-awq" if is_llm else f"awq {version}"
+    if method == "gpt_oss_mxfp4":  # as vLLM calls it
+        return "mxfp4"
     if method == "auto-round":
         packing = str(config.get("packing_format") or "")
         return "awq gemm" if "awq" in packing else "gptq" if "gptq" in packing else packing
@@ -92,8 +93,8 @@ def detect(config: Config, where: Path, index: TensorIndex) -> Codec:
     if whole and not modules_with(index, "weight_scale_inv"):
         kind = "fp8 per tensor"  # as AutoFP8 names its scales
     if kind not in CODECS:
-        reason = METHODS.get(kind, f"{', '.join(CODECS)} are")
-        raise CheckpointError(where, "", f"the format {kind!r} is not read; {reason}")
+        read = ", ".join(CODECS)
+        raise CheckpointError(where, "", f"the format {kind!r} is not read; {read} are")
     answer = check_keys(config, _section(kind, config), where)
     codec = CODECS[kind](config, where)
     codec.notes, codec.lost = (*codec.notes, *answer.notes), (*codec.lost, *answer.lost)

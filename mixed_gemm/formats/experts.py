@@ -1,18 +1,13 @@
-"""Quantized experts of a mixture, which no layer here computes: how they are known in files, and
-what is said of them.
+"""Quantized experts of a mixture that are not read: how they are known in files, and what is said of
+them. Those that are matrices by themselves are read as other linears are, and gpt-oss's by
+``gpt_oss_files``.
 """
 
 from __future__ import annotations
 
 _HINT = (
-    "Hint: quantize the dense model with mixed-gemm quantize, which leaves experts dense, or serve "
-    "this file with vLLM"
-)
-# Why methods are not read whose files hold nothing but experts in their own format.
-METHODS = dict.fromkeys(
-    ("mxfp4", "gpt_oss_mxfp4"),
-    "quantized experts are not supported: gpt-oss holds them as MXFP4, in blocks of 32 (..._blocks "
-    f"and ..._scales), for which there are no kernels. {_HINT}",
+    "Hint: quantize the dense model with mixed-gemm quantize or mixed_gemm.quantize_, or serve this "
+    "file with vLLM"
 )
 
 
@@ -27,5 +22,9 @@ def refusal(holder: str = "") -> str:
     Args:
         holder: what the model has in their place, in words.
     """
-    place = f"the model has {holder}" if holder else "they are in one tensor of three dimensions"
-    return f"quantized experts are not supported: {place}, for which there are no kernels. {_HINT}"
+    place = (
+        f"the model has {holder}, where quantized ones have no place"
+        if holder
+        else "they are in one tensor, in a format that is not read"
+    )
+    return f"quantized experts are not supported: {place}. {_HINT}"

@@ -1,3 +1,3 @@
-"""Adapters to other projects. Each imports what it adapts to, so nothing here is imported by
+"""Adapters to other projects, which are imported where they are used and not by
 ``import mixed_gemm``.
 """

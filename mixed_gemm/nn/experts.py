@@ -187,7 +187,7 @@ class Experts(nn.Module):
         parts.append(rows.new_zeros(tokens * k - edges[-1], x.shape[-1]))
         sorted_out = torch.cat(parts) * weights.reshape(-1)[order].unsqueeze(-1)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=x.device))
-        return sorted_out[back].view(tokens, k, -1).sum(1).to(x.dtype)
+        return sorted_out[back].view(tokens, k, x.shape[-1]).sum(1).to(x.dtype)
 
 
 def _is_default(gate: Any) -> bool:

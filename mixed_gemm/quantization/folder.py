@@ -23,12 +23,14 @@ from ..ops.errors import ArgumentValueError
 from ..weights.exchange import QuantizedWeight
 from .block import CalibrationBlock
 from .block_sequence import find_blocks
+from .experts import take_apart
 from .foreign import TokenRuns, naming
 from .heads import refuse_fewer_bits
 from .methods.base import BlockMethod, goes_by_blocks
 from .methods.fits import refuse_unfit
 from .methods.names import FEWER_BITS, IN_MEMORY, named
 from .methods.sequential import Sequential
+from .names import EXPERTS, skipped_by
 from .own import Own
 from .plain import why_no_product
 from .select import Target
@@ -172,6 +174,8 @@ class CalibratedCheckpoint(DenseCheckpoint):
                 model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
             else:
                 model = kind._from_config(config, dtype=dtype)
+        if any(skipped_by(name, EXPERTS) for name in self._index.names()):
+            take_apart(model)
         return model.eval()
 
     def _targets(self, model: nn.Module) -> dict[str, Target]:

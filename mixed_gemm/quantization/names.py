@@ -37,8 +37,8 @@ NOT_LINEAR = (
     *("*embed*", "*Embed*", "*_emb", "*embed*.[0-9]*", "wte", "wpe", "w", "shared"),
     *("relative_attention_bias", "bias_values"),
 )
-# Experts that a file holds one by one; models of transformers join them into tensors of three
-# dimensions as they load.
+# Experts that a file holds one by one, as linears; models of transformers join them into tensors of
+# three dimensions as they load.
 EXPERTS = ("experts.[0-9]*",)
 
 

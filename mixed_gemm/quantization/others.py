@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..weights.tensor import QuantizedTensor
-from .names import EXPERTS, named_as_no_linear, skipped_by
+from .names import named_as_no_linear, skipped_by
 
 
 def add_other_matrices(model: nn.Module, targets: Collection[str], skipped: dict[str, str]) -> None:
@@ -54,7 +54,15 @@ def why_no_layer(module: nn.Module | None, shape: tuple[int, ...], name: str) ->
         hint = ". Hint: embeddings=True makes them int8" if type(module) is nn.Embedding else ""
         return f"is an embedding: rows are looked up, not multiplied{hint}"
     if len(shape) == 3 and "experts" in name.split("."):
-        return f"holds {shape[0]} experts in one tensor, for which there are no kernels"
+        if module is None:
+            return (
+                f"holds {shape[0]} experts in one tensor. Hint: load the model, then "
+                "mixed_gemm.quantize_, which takes them apart"
+            )
+        return (
+            f"holds {shape[0]} experts in one tensor, and a {type(module).__name__} does not say "
+            "how it computes with them"
+        )
     what = "a file" if module is None else f"a {type(module).__name__}"
     return f"is a tensor of {len(shape)} dimensions of {what}, not the weight of a linear"
 
@@ -74,8 +82,6 @@ def why_no_target(tensor: str, shape: tuple[int, ...], skip: Sequence[str]) -> s
         return f"matches skip={pattern!r}"
     if pattern := named_as_no_linear(name):
         return f"is no linear by its name ({pattern})"
-    if skipped_by(name, EXPERTS):
-        return "is one of the experts, which models join into one tensor: there are no kernels"
     return ""
 
 

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..formats.config import method_of, model_config, quantization_config
+from ..formats.config import model_config, quantization_config
 from ..formats.errors import CheckpointError
-from ..formats.experts import METHODS
 from ..formats.index import TensorIndex
 from ..formats.outline import Outline
 from ..ops.errors import ArgumentValueError
@@ -151,9 +150,8 @@ class DenseCheckpoint:
         found, where = quantization_config(self.path, self.config)
         if found:
             method = found.get("quant_method", "unnamed")
-            unread = METHODS.get(method_of(found))
-            more = "Hint: mixed-gemm convert" if unread is None else f"It is not read: {unread}"
-            raise CheckpointError(where, "", f"is quantized already ({method}). {more}")
+            reason = f"is quantized already ({method}). Hint: mixed-gemm convert"
+            raise CheckpointError(where, "", reason)
 
     @property
     def linears(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from transformers.core_model_loading import WeightConverter
 
 from ...nn.experts import DOWN, GATE_UP, UP, Experts, Names
 from ...quantization.experts import take_apart
+from ...weights.scheme import FLOAT8, Scheme
 
 _NUMBERED = re.compile(r"(^|\.)experts\.\d+\.")
 # Tensors of gpt-oss that hold all experts of a layer, of which each reads its own part.
@@ -62,6 +63,32 @@ def take_apart_for(model: Any, layers: Iterable[str], mapping: Sequence[Any]) ->
         return list(mapping)
     take_apart(model, names_of(model, mapping))
     return leave_apart(model, mapping)
+
+
+def layers_of_experts(model: Any) -> set[str]:
+    """The names of all layers below experts that are linears.
+
+    Args:
+        model: any.
+    """
+    owners = [name for name, x in model.named_modules() if isinstance(x, Experts)]
+    return {f"{owner}.{x}" for owner in owners for x, _ in model.get_submodule(owner).named_modules()}
+
+
+def why_own_expert(scheme: Scheme, stacked: bool) -> str:
+    """Why stock transformers does not read a linear of an expert; empty where it does.
+
+    Args:
+        scheme: of the weight.
+        stacked: whether files of such models hold all experts of a layer in one tensor.
+    """
+    if stacked:
+        return "an expert by itself, where other readers look for all experts in one tensor"
+    integers = scheme.is_weight_only and scheme.zero_mode == "none"
+    powers = scheme.weights.scale_dtype == "e8m0"
+    if integers or powers or scheme.weight_type == FLOAT8:
+        return ""
+    return f"an expert stored as {scheme}, of which transformers makes an error or other numbers"
 
 
 def device_near(model: Any, name: str) -> torch.device:

@@ -50,7 +50,8 @@ def what_is_saved(model: nn.Module) -> Saved:
     }
     for name, conv in convs.items():
         state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
-    from .names import file_names  # this imports transformers
+    from .experts import layers_of_experts, names_of, why_own_expert  # these import transformers
+    from .names import file_names
 
     dense = [name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in layers]
     scaled = [name for name, x in modules.items() if isinstance(x, ScaledActivation)]
@@ -60,15 +61,22 @@ def what_is_saved(model: nn.Module) -> Saved:
     kept = carried(source, has_scales=bool(scales))
     state |= scales
     outlines = {name: outline_of(layer) for name, layer in layers.items()}
-    groups = written_as(outlines, dense, kept, bool(scaled))
+    experts = layers_of_experts(model)
+    # Other readers would leave out experts that they do not find in one tensor, and say nothing.
+    stacked = bool(experts) and names_of(model) is None
+    is_own = bool(scaled) or stacked
+    groups = written_as(outlines, dense, kept, is_own)
     in_files = file_names(model, layers) or {name: name for name in layers}
+    alone: dict[str, str] = {}  # layer of an expert -> why only this library reads it
     for name, layer in layers.items():
         weight = layer.to_quantized_weight(name)
         groups.add(weight, in_files[name])
+        if name in experts and (reason := why_own_expert(layer.scheme, stacked)):
+            alone[in_files[name]] = reason
         state |= {f"{name}.{role}": x.contiguous() for role, x in groups.encode(weight).items()}
-    config = groups.configuration(dense, bool(scaled), kept, recipe) if layers else None
+    config = groups.configuration(dense, is_own, kept, recipe) if layers else None
     whole = dict.fromkeys(scaled, "an activation function with scales (AutoAWQ)")
-    return Saved(state, config, {**groups.own, **whole})
+    return Saved(state, config, {**alone, **groups.own, **whole})
 
 
 def _layers(model: nn.Module) -> dict[str, Linear | Embedding]:

@@ -1,5 +1,5 @@
-"""Files whose experts are quantized are refused in words that say so, wherever they are loaded into
-a model; dense experts beside quantized layers work."""
+"""Files with quantized experts: those that hold each by itself are read, as are gpt-oss's; what holds
+all in one tensor otherwise is refused in words that say so."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from support import packed
 from torch import Tensor, nn
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from typer.testing import CliRunner
 
 import mixed_gemm
 from mixed_gemm.cli.app import app
 from mixed_gemm.distributed.load import _place
 from mixed_gemm.formats import CheckpointError, open_checkpoint
+from mixed_gemm.nn.experts import Experts
 
 SIZES: dict[str, Any] = {
     "vocab_size": 96, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
@@ -83,25 +86,36 @@ FORMATS: dict[str, tuple[dict[str, Any], Callable[[packed.Layer], dict[str, Tens
 }
 
 
+def truth_of(name: str, folder: Path, packed_folder: Path) -> nn.Module:
+    """The dense model with the weights that a packed folder stands for."""
+    tensors = load_file(dense(name, folder) / "model.safetensors")
+    for weight in open_checkpoint(packed_folder):
+        tensors[f"{weight.name}.weight"] = weight.dequantize().float()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("name", ["Qwen3-MoE", "Mixtral", "DeepSeek-V3"])
-def test_packed_experts_are_refused_as_such(tmp_path: Path, name: str, form: str) -> None:
+def test_packed_experts_are_read(tmp_path: Path, name: str, form: str) -> None:
     config, pack = FORMATS[form]
     folder = dense(name, tmp_path / "m")
     packed.rewrite(folder, packed_linears(pack, "experts"), config)
-    with pytest.raises(CheckpointError, match=SAID) as error:
-        mixed_gemm.from_pretrained(folder)
-    assert "experts" in error.value.tensor and "Hint:" in error.value.reason
-    run = CliRunner().invoke(app, ["eval", str(folder), str(Path(__file__))])
-    assert run.exit_code == 1 and SAID in run.output
+    model = mixed_gemm.from_pretrained(folder, dtype=torch.float32)
+    experts = next(x for x in model.modules() if isinstance(x, Experts))
+    assert all(isinstance(x, mixed_gemm.Linear) for x in experts.expert(0).children())
+    truth = truth_of(name, tmp_path / "dense", folder)
+    assert torch.allclose(model(IDS).logits, truth(IDS).logits, atol=1e-5)
 
-    # Each of them is a matrix like others, which can be read and converted: vLLM has kernels.
+    # Each of them is a matrix like others, which can be converted.
     checkpoint = open_checkpoint(folder)
     mixed_gemm.save_checkpoint(checkpoint, tmp_path / "ct")
     again = open_checkpoint(tmp_path / "ct")
     assert len(again) == len(checkpoint) and all("experts" in x for x in again.layers)
     for weight in checkpoint:
         assert torch.equal(again.layer(weight.name).dequantize(), weight.dequantize())
+    converted = mixed_gemm.from_pretrained(tmp_path / "ct", dtype=torch.float32)
+    assert torch.equal(converted(IDS).logits, model(IDS).logits)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -122,7 +136,7 @@ def test_dense_experts_beside_packed_layers_are_loaded(
     assert torch.allclose(model(IDS).logits, truth(IDS).logits, atol=1e-5)
 
 
-def test_float8_experts_are_refused_as_such(tmp_path: Path) -> None:
+def test_float8_experts_are_read(tmp_path: Path) -> None:
     """As DeepSeek and Qwen publish them: each with its scales by block."""
 
     def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -130,15 +144,16 @@ def test_float8_experts_are_refused_as_such(tmp_path: Path) -> None:
         for name, x in tensors.items():
             if "experts." in name:
                 found[name] = x.to(torch.float8_e4m3fn)
-                found[f"{name}_scale_inv"] = torch.ones(1, 1)
+                found[f"{name}_scale_inv"] = torch.full((1, 1), 0.5)
             else:
                 found[name] = x
         return found
 
     folder = dense("Qwen3-MoE", tmp_path / "m")
     packed.rewrite(folder, change, {"quant_method": "fp8", "weight_block_size": [128, 128]})
-    with pytest.raises(CheckpointError, match=SAID):
-        mixed_gemm.from_pretrained(folder)
+    model = mixed_gemm.from_pretrained(folder, dtype=torch.float32, weight_only=True)
+    truth = truth_of("Qwen3-MoE", tmp_path / "dense", folder)
+    assert torch.allclose(model(IDS).logits, truth(IDS).logits, atol=1e-5)
 
 
 def joined(tensors: dict[str, Tensor], dtype: torch.dtype, scale: str) -> dict[str, Tensor]:
@@ -192,37 +207,76 @@ def test_packed_experts_in_one_tensor_are_refused_as_such(tmp_path: Path, form: 
         open_checkpoint(folder)
 
 
-@pytest.mark.parametrize("said", [True, False])
-def test_mxfp4_of_gpt_oss_is_refused_as_experts(tmp_path: Path, said: bool) -> None:
-    """Its blocks of 32 are bytes of two codes, with a scale of one byte each."""
+def gpt_oss(folder: Path) -> tuple[Path, dict[str, Tensor]]:
+    """A folder as OpenAI publishes it, and its tensors as transformers reads them."""
+    random, truth = torch.Generator().manual_seed(1), dict[str, Tensor]()
 
     def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for name, x in tensors.items():
             if "experts" in name and x.dim() == 3:
-                found[f"{name}_blocks"] = torch.zeros(4, x.shape[2], 2, 16, dtype=torch.uint8)
-                found[f"{name}_scales"] = torch.zeros(4, x.shape[2], 2, dtype=torch.uint8)
+                count, k, n = x.shape
+                shape = (count, n, k // 32, 16)
+                blocks = torch.randint(0, 256, shape, generator=random, dtype=torch.uint8)
+                scales = torch.randint(118, 123, shape[:3], generator=random, dtype=torch.uint8)
+                found[f"{name}_blocks"], found[f"{name}_scales"] = blocks, scales
+                truth[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
             else:
-                found[name] = x
+                noise = torch.randn(x.shape, generator=random) if "_proj_bias" in name else 0
+                found[name] = truth[name] = x + noise
         return found
 
-    folder = dense("gpt-oss", tmp_path / "m")
-    config = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
-    packed.rewrite(folder, change, config)
+    packed.rewrite(dense("gpt-oss", folder), change, {"quant_method": "mxfp4"})
+    return folder, truth
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_mxfp4_of_gpt_oss_is_read(tmp_path: Path, said: bool) -> None:
+    """Its blocks of 32 are bytes of two codes, with a scale of one byte each."""
+    folder, tensors = gpt_oss(tmp_path / "m")
     if not said:
         found = json.loads((folder / "config.json").read_text())
         del found["quantization_config"]
         (folder / "config.json").write_text(json.dumps(found))
-        with pytest.raises(CheckpointError, match=SAID):
-            open_checkpoint(folder)
+        assert open_checkpoint(folder).format == "MXFP4 of gpt-oss"
         return
-    for load in (open_checkpoint, mixed_gemm.from_pretrained):
-        with pytest.raises(CheckpointError, match=rf"'mxfp4' is not read; {SAID}: gpt-oss"):
-            load(folder)
-    for command in ("convert", "quantize"):
-        run = CliRunner().invoke(app, [command, str(folder), str(tmp_path / "out")])
-        assert run.exit_code == 1 and SAID in run.output
-        assert "mixed-gemm convert" not in run.output  # which is refused as well
+    truth = transformers.AutoModelForCausalLM.from_config(MODELS["gpt-oss"]).eval()
+    truth.load_state_dict(tensors)
+    model = mixed_gemm.from_pretrained(folder, dtype=torch.float32)
+    assert str(model.model.layers[0].mlp.experts.expert(3).up_proj.scheme).startswith("float4")
+    assert torch.allclose(model(IDS).logits, truth(IDS).logits, atol=1e-5)
+    model.save_pretrained(tmp_path / "saved")
+    again = mixed_gemm.from_pretrained(tmp_path / "saved", dtype=torch.float32)
+    assert torch.equal(again(IDS).logits, model(IDS).logits)
+    assert "from_pretrained" in (tmp_path / "saved" / "README.md").read_text()
+
+
+def test_one_expert_of_gpt_oss_is_read_at_a_time(tmp_path: Path) -> None:
+    folder, tensors = gpt_oss(tmp_path / "m")
+    checkpoint = open_checkpoint(folder)
+    name = "model.layers.0.mlp.experts.2.gate_proj"
+    before = checkpoint.index.bytes_read
+    weight = checkpoint.layer(name).dequantize().float()
+    assert checkpoint.index.bytes_read - before < 2 * 64 * (32 + 2) + 128 * 4 + 100
+    whole = tensors["model.layers.0.mlp.experts.gate_up_proj"]
+    assert torch.equal(weight, whole[2].t()[::2])
+
+
+@pytest.mark.parametrize("wrong", ["dtype", "bytes of a block", "scales"])
+def test_broken_blocks_of_gpt_oss_are_refused(tmp_path: Path, wrong: str) -> None:
+    folder, _ = gpt_oss(tmp_path / "m")
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.mlp.experts.down_proj"
+    if wrong == "dtype":
+        tensors[f"{name}_blocks"] = tensors[f"{name}_blocks"].int()
+    elif wrong == "scales":
+        tensors[f"{name}_scales"] = tensors[f"{name}_scales"][:, :32].contiguous()
+    else:
+        tensors[f"{name}_blocks"] = tensors[f"{name}_blocks"][..., :8].contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match="must be uint8") as error:
+        open_checkpoint(folder)
+    assert "down_proj" in error.value.tensor
 
 
 MXFP4 = {

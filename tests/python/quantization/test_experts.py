@@ -1,0 +1,283 @@
+"""``quantize_`` and its methods on the experts of a mixture, which transformers holds in tensors of
+three dimensions: the layers that they become are quantized, saved and read as others are."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from integrations.test_experts import MODELS as OTHERS
+from integrations.test_experts import SIZES
+from safetensors import safe_open
+from torch import Tensor, nn
+
+import mixed_gemm
+from mixed_gemm.nn.experts import Experts
+from mixed_gemm.quantization import Options
+from mixed_gemm.quantization.block_experts import FEW_TOKENS
+from mixed_gemm.quantization.methods.awq import AWQ
+
+MODELS = {
+    **OTHERS,
+    "Llama 4": transformers.Llama4TextConfig(
+        **SIZES, num_local_experts=4, intermediate_size_mlp=64, moe_layers=[0],
+        attn_temperature_tuning=False,
+    ),
+    "Nemotron-H": transformers.NemotronHConfig(
+        **{**SIZES, "num_hidden_layers": 2}, n_routed_experts=4, moe_intermediate_size=64,
+        moe_shared_expert_intermediate_size=64, layers_block_type=["attention", "moe"],
+        n_group=1, topk_group=1,
+    ),
+}  # fmt: skip
+IDS = torch.arange(14).view(2, 7)
+READ_BY_STOCK = ("Qwen3-MoE", "Mixtral", "DeepSeek-V3")
+
+
+def model_of(name: str) -> Any:
+    torch.manual_seed(0)
+    config = copy.deepcopy(MODELS[name])  # quantize_ writes into it
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def tokens(count: int, batches: int = 1) -> list[Tensor]:
+    random = torch.Generator().manual_seed(1)
+    return [torch.randint(0, 96, (1, count), generator=random) for _ in range(batches)]
+
+
+def experts_of(model: nn.Module) -> Experts:
+    return next(x for x in model.modules() if isinstance(x, Experts))
+
+
+@pytest.mark.parametrize("scheme", ["w4a16", "w4a16_asym", "w8a16", "w8a8", "fp8", "mxfp4", "nf4"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_quantized_saved_and_read(tmp_path: Path, name: str, scheme: str) -> None:
+    model = model_of(name)
+    dense = model(IDS).logits
+    options = {"group_size": 32} if "a16" in scheme else {}
+    report = mixed_gemm.quantize_(model, scheme, **options)
+    names = [x for x, layer in report.layers.items() if ".experts." in x and layer.scheme]
+    assert len(names) == 4 * (2 if name == "Nemotron-H" else 3)
+    assert all(isinstance(model.get_submodule(x), mixed_gemm.Linear) for x in names)
+    found = model(IDS).logits
+    assert 0 < (found - dense).norm() / dense.norm() < 0.3
+    model.save_pretrained(tmp_path)
+    again = mixed_gemm.from_pretrained(tmp_path, dtype=torch.float32)
+    assert torch.equal(again(IDS).logits, found)
+    again.save_pretrained(tmp_path / "again")
+    assert keys(tmp_path / "again") == keys(tmp_path)
+    assert torch.equal(copy.deepcopy(again)(IDS).logits, found)
+
+
+def keys(folder: Path) -> set[str]:
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        return set(file.keys())
+
+
+@pytest.mark.parametrize("scheme", ["w4a16", "w8a16", "fp8"])
+@pytest.mark.parametrize("name", READ_BY_STOCK)
+def test_stock_transformers_reads_what_was_saved(tmp_path: Path, name: str, scheme: str) -> None:
+    model = model_of(name)
+    mixed_gemm.quantize_(model, scheme, **({} if scheme == "fp8" else {"group_size": 32}))
+    model.save_pretrained(tmp_path)
+    assert not (tmp_path / "README.md").exists()
+    code = (
+        "import sys, torch, transformers\n"
+        "model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])\n"
+        "assert type(model.hf_quantizer).__module__.startswith('transformers.')\n"
+        "torch.save(model(torch.arange(14).view(2, 7)).logits, sys.argv[1] + '/logits.pt')\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)
+    stock = torch.load(tmp_path / "logits.pt")
+    near = 0.1 if scheme == "fp8" else 1e-5  # activations of experts are not rounded there
+    assert torch.allclose(stock, model(IDS).logits, atol=near)
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "Llama 4"])
+def test_other_readers_are_refused_what_they_would_leave_out(tmp_path: Path, name: str) -> None:
+    model = model_of(name)
+    mixed_gemm.quantize_(model, "w4a16", group_size=32)
+    model.save_pretrained(tmp_path)
+    assert "in one tensor" in (tmp_path / "README.md").read_text()
+    code = (
+        "import sys, transformers\n"
+        "transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True)
+    assert run.returncode != 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_dense_files_are_quantized_as_they_are_read(tmp_path: Path, name: str) -> None:
+    model = model_of(name)
+    model.save_pretrained(tmp_path)
+    mixed_gemm.quantize_(model, "w4a16", group_size=32)
+    asked = mixed_gemm.MixedGemmConfig("w4a16", group_size=32)
+
+    def read() -> Any:
+        kind = transformers.AutoModelForCausalLM
+        return kind.from_pretrained(tmp_path, quantization_config=asked, dtype=torch.float32)
+
+    if name in ("gpt-oss", "Llama 4"):  # their files have all experts in one tensor
+        with pytest.warns(UserWarning, match=r"experts stay dense.*mixed_gemm\.quantize_"):
+            loaded = read()
+        assert not any(isinstance(x, Experts) for x in loaded.modules())
+        return
+    loaded = read()
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "hqq", "autoround"])
+@pytest.mark.parametrize("name", ["Qwen3-MoE", "gpt-oss"])
+def test_methods_quantize_experts(name: str, method: str) -> None:
+    model = model_of(name)
+    dense = model(IDS).logits
+    data = None if method == "hqq" else tokens(64, 4)
+    mixed_gemm.quantize_(model, "w4a16", group_size=32, method=method, calibration=data)
+    assert (model(IDS).logits - dense).norm() / dense.norm() < 0.3
+
+
+def test_gptq_makes_the_outputs_of_experts_better() -> None:
+    errors = {}
+    for method in (None, "gptq"):
+        model = model_of("Qwen3-MoE")
+        data = tokens(128, 8)
+        wanted = torch.cat([model.model(x).last_hidden_state for x in data]).detach()
+        only = lambda name, module: ".experts." not in name  # noqa: E731
+        mixed_gemm.quantize_(
+            model, "w4a16", group_size=32, method=method, skip=only,
+            calibration=None if method is None else data,
+        )  # fmt: skip
+        found = torch.cat([model.model(x).last_hidden_state for x in data]).detach()
+        errors[method] = float((found - wanted).norm())
+    assert errors["gptq"] < 0.9 * errors[None]
+
+
+def test_experts_that_few_tokens_reach_see_those_of_the_layer() -> None:
+    model = model_of("Mixtral")
+    report = mixed_gemm.quantize_(
+        model, "w4a16", group_size=32, method="gptq", calibration=tokens(1)
+    )
+    notes = [x.note for name, x in report.layers.items() if ".experts." in name]
+    assert sum("saw 0 tokens of its own" in note for note in notes) == 2 * 3
+    assert sum("saw 1 tokens of its own" in note for note in notes) == 2 * 3
+    assert not experts_of(model).starved
+    model = model_of("Mixtral")
+    data = tokens(8 * FEW_TOKENS)
+    report = mixed_gemm.quantize_(model, "w4a16", group_size=32, method="gptq", calibration=data)
+    seen = [x.note for name, x in report.layers.items() if ".experts." in name]
+    assert not all("of its own" in note for note in seen)
+
+
+def test_statistics_of_experts_are_those_of_their_own_runs() -> None:
+    """GPTQ finds the same codes where the block runs once for all of them and once for each."""
+    found = []
+    for most in (1 << 30, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mixed_gemm.quantization.block_experts.MAX_BYTES", most)
+            model = model_of("Qwen3-MoE")
+            mixed_gemm.quantize_(
+                model, "w4a16", group_size=32, method="gptq", calibration=tokens(200, 2)
+            )
+            found.append(model(IDS).logits)
+    assert torch.equal(*found)
+
+
+def test_awq_folds_within_an_expert_alone() -> None:
+    model = model_of("Mixtral")
+    report = mixed_gemm.quantize_(
+        model, "w4a16", group_size=32, method=AWQ(), calibration=tokens(200, 2)
+    )
+    notes = {name: x.note for name, x in report.layers.items() if ".experts." in name}
+    for name, note in notes.items():
+        owner, _, part = name.rpartition(".")
+        if part == "w2":
+            assert f"folded into {owner.removeprefix('model.layers.0.')}.w3" in note
+        else:
+            assert "not scaled" in note
+
+
+@pytest.mark.parametrize("skip", ["experts", ["*.w1", "*.w2", "*.w3", "w1", "w2", "w3"]])
+def test_experts_that_are_skipped_stay_as_they_were(skip: Any) -> None:
+    model = model_of("Mixtral")
+    before = model.model.layers[0].mlp.experts
+    report = mixed_gemm.quantize_(model, "w4a16", group_size=32, skip=skip)
+    assert model.model.layers[0].mlp.experts is before
+    assert "matches skip" in report.layers["model.layers.0.mlp.experts.down_proj"].reason
+    assert not any(".experts.0." in name for name in report.layers)
+
+
+def refuse_a_group(model: Any) -> None:
+    mixed_gemm.quantize_(model, "w4a16", group_size=4096)
+
+
+def refuse_calibration(model: Any) -> None:
+    mixed_gemm.quantize_(model, "w4a16", group_size=32, method="gptq", calibration=[])
+
+
+@pytest.mark.parametrize("refused", [refuse_a_group, refuse_calibration])
+def test_a_refusal_leaves_the_model_as_it_was(refused: Callable[[Any], None]) -> None:
+    model = model_of("Mixtral")
+    before, dense = model.model.layers[0].mlp.experts, model(IDS).logits
+    with pytest.raises(ValueError, match="quantize_"):
+        refused(model)
+    assert model.model.layers[0].mlp.experts is before
+    assert torch.equal(model(IDS).logits, dense)
+
+
+def test_more_bits_go_to_some_experts() -> None:
+    model = model_of("Qwen3-MoE")
+    report = mixed_gemm.quantize_(model, "w4a16", group_size=32, options=Options(average_bits=5))
+    assert report.average is not None
+    widths = {bits for name, bits in report.average.bits.items() if ".experts." in name}
+    assert widths == {4, 8}
+
+
+def test_a_model_generates_the_same_text_again_and_dense_again() -> None:
+    model = model_of("Qwen3-MoE")
+    mixed_gemm.quantize_(model, "w4a16", group_size=32)
+    first = model.generate(IDS, max_new_tokens=8, do_sample=False)
+    assert torch.equal(model.generate(IDS, max_new_tokens=8, do_sample=False), first)
+    compiled = torch.compile(model)
+    assert torch.allclose(compiled(IDS).logits, model(IDS).logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Qwen3-MoE", "Mixtral"])
+def test_adapters_train_on_experts_are_saved_and_merged(tmp_path: Path, name: str) -> None:
+    """By names of an expert's linears, which peft takes for those of older models elsewhere."""
+    import peft
+
+    model = model_of(name)
+    mixed_gemm.quantize_(model, "w8a16", group_size=32)
+    model.save_pretrained(tmp_path / "base")
+    quantized = model(IDS).logits.detach()
+    targets = ["q_proj", *(("w1", "w2") if name == "Mixtral" else ("gate_proj", "down_proj"))]
+    asked = peft.LoraConfig(r=4, target_modules=targets, init_lora_weights=False)
+    adapted = peft.get_peft_model(model, asked)
+    changed = [x for x, y in adapted.named_modules() if hasattr(y, "lora_A") and ".experts." in x]
+    assert len(changed) == 4 * 2
+    optimizer = torch.optim.SGD([x for x in adapted.parameters() if x.requires_grad], lr=0.5)
+    losses = []
+    for _ in range(4):
+        loss = adapted(IDS, labels=IDS).loss
+        loss.backward()
+        losses.append(float(loss.detach()))
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < losses[0]
+    trained = adapted.eval()(IDS).logits.detach()
+    assert not torch.allclose(trained, quantized, atol=1e-2)
+
+    adapted.save_pretrained(tmp_path / "adapter")
+    base = mixed_gemm.from_pretrained(tmp_path / "base", dtype=torch.float32)
+    again = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    assert torch.equal(again(IDS).logits, trained)
+    merged = adapted.merge_and_unload()
+    far = ((merged(IDS).logits - trained).abs() > 0.05).any(-1)
+    assert far.sum() <= 1  # a token that the rounding of a merge sends to another expert
