@@ -1,13 +1,13 @@
-"""Quantized experts of a mixture that are not read: how they are known in files, and what is said of
-them. Those that are matrices by themselves are read as other linears are, and gpt-oss's by
+"""Quantized experts of a mixture that are not read: how they are known in files, and what is said
+of them. Those that are matrices by themselves are read as other linears are, and gpt-oss's by
 ``gpt_oss_files``.
 """
 
 from __future__ import annotations
 
 _HINT = (
-    "Hint: quantize the dense model with mixed-gemm quantize or mixed_gemm.quantize_, or serve this "
-    "file with vLLM"
+    "Hint: quantize the dense model with mixed-gemm quantize or mixed_gemm.quantize_, or serve "
+    "this file with vLLM"
 )
 
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .errors import CheckpointError
+from .safetensors_file import SafetensorsFile
 
 if TYPE_CHECKING:
     from .index import TensorFile
@@ -31,8 +32,6 @@ _ROWS = {  # linear -> its rows of the tensor that holds it
     "gate_up_proj": {"gate_proj": slice(0, None, 2), "up_proj": slice(1, None, 2)},
     "down_proj": {"down_proj": slice(None)},
 }
-class _Slices(Protocol):
-    def load_slice(self, name: str, dim: int, start: int, stop: int) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,8 @@ class OneByOne:
 
     def load(self, name: str) -> Tensor:
         part = self._parts[name]
-        if hasattr(self._file, "load_slice"):
-            file: _Slices = self._file
-            whole = file.load_slice(part.stacked, 0, part.expert, part.expert + 1)[0]
+        if isinstance(self._file, SafetensorsFile):
+            whole = self._file.load_slice(part.stacked, 0, part.expert, part.expert + 1)[0]
         else:
             whole = self._file.load(part.stacked)[part.expert]
         return whole[part.rows].reshape(self.shape(name)).contiguous()

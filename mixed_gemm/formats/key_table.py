@@ -303,7 +303,11 @@ TABLE: dict[str, dict[str, Row]] = {
     "fp8": _FP8,
     **_COMPRESSED,
     **MODELOPT,
-    "mxfp4": {**METHOD, **inert(LAYERS, "modules_to_not_convert"), "dequantize": refused("the model is to be dense, and transformers reads it so")},
+    "mxfp4": {
+        **METHOD,
+        **inert(LAYERS, "modules_to_not_convert"),
+        "dequantize": refused("the model is to be dense, and transformers reads it so"),
+    },
     # Files of this library from before it wrote compressed-tensors.
     "mixed_gemm": {
         **METHOD,

@@ -74,9 +74,9 @@ class Experts(nn.Module):
     """The experts of one layer, each an :class:`Expert` by its number.
 
     Rows are sorted by expert, each expert that has rows multiplies them, and the results of a token
-    are weighted and added up in the order of its choices, so that a repeat gives the same bits. Each
-    call reads on the host how many rows each expert has: it waits for the GPU once, and cannot be
-    captured in a CUDA graph.
+    are weighted and added up in the order of its choices, so that a repeat gives the same bits.
+    Each call reads on the host how many rows each expert has: it waits for the GPU once, and cannot
+    be captured in a CUDA graph.
 
     Args:
         source: the module of transformers. Its attributes and submodules are taken over, its
@@ -115,8 +115,9 @@ class Experts(nn.Module):
         Args:
             number: from 0.
         """
-        found: Any = self._modules[str(number)]
-        return found  # type: ignore[no-any-return]
+        found = self._modules[str(number)]
+        assert isinstance(found, Expert)
+        return found
 
     def gated(self, gate: Tensor | None, up: Tensor) -> Tensor:
         """What the second product multiplies, as the model's own code computes it.
@@ -137,7 +138,7 @@ class Experts(nn.Module):
     def finished(self, out: Tensor) -> Tensor:
         """The result of an expert, normalized where the model does that."""
         norm: Any = self._modules.get("post_expert_norm")
-        return out if norm is None else norm(out)  # type: ignore[no-any-return]
+        return out if norm is None else norm(out)
 
     def forward(
         self,
@@ -162,7 +163,8 @@ class Experts(nn.Module):
         if self.form.is_sorted:
             return self._of_sorted(hidden_states)
         assert index is not None and weights is not None
-        return self._of_chosen(hidden_states, index, weights)
+        found: Tensor = self._of_chosen(hidden_states, index, weights)
+        return found
 
     def _of_sorted(self, x: Tensor) -> Tensor:
         size = x.shape[-1]
@@ -175,7 +177,7 @@ class Experts(nn.Module):
         tokens, k = index.shape
         chosen, order = torch.sort(index.reshape(-1), stable=True)
         numbers = torch.arange(self.form.count + 1, device=chosen.device, dtype=chosen.dtype)
-        edges = torch.searchsorted(chosen, numbers).tolist()  # the rows of e: edges[e], edges[e + 1]
+        edges = torch.searchsorted(chosen, numbers).tolist()  # rows of e: edges[e] to edges[e + 1]
         rows = x[order // k]
         parts = [rows.new_zeros(edges[0], x.shape[-1])]
         for number, expert in enumerate(self.experts):

@@ -1,5 +1,5 @@
-"""The experts of a block while its layers are quantized: which of them saw too few tokens, and whose
-inputs are looked at together, since no expert reads what another computes.
+"""The experts of a block while its layers are quantized: which of them saw too few tokens, and
+whose inputs are looked at together, since no expert reads what another computes.
 """
 
 from __future__ import annotations

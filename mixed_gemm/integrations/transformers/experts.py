@@ -71,8 +71,8 @@ def layers_of_experts(model: Any) -> set[str]:
     Args:
         model: any.
     """
-    owners = [name for name, x in model.named_modules() if isinstance(x, Experts)]
-    return {f"{owner}.{x}" for owner in owners for x, _ in model.get_submodule(owner).named_modules()}
+    owners = [pair for pair in model.named_modules() if isinstance(pair[1], Experts)]
+    return {f"{name}.{x}" for name, owner in owners for x, _ in owner.named_modules()}
 
 
 def why_own_expert(scheme: Scheme, stacked: bool) -> str:

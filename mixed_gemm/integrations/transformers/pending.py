@@ -68,7 +68,7 @@ class PendingLinear(nn.Module):
         dense: Any = module.weight
         self._dtype = dense.dtype
         self.is_embedding = isinstance(module, nn.Embedding)
-        # Whether it reads its tensors itself, since they are no tensors of a file but parts of some.
+        # Whether it reads its tensors itself, since these are parts of tensors of the files.
         anchor, index = tensors.tensor_name(codec.anchor), tensors.index
         self.reads_itself = isinstance(index, TensorIndex) and index.is_part(anchor)
         self._has_bias = getattr(module, "bias", None) is not None

@@ -1,5 +1,5 @@
-"""Files with quantized experts: those that hold each by itself are read, as are gpt-oss's; what holds
-all in one tensor otherwise is refused in words that say so."""
+"""Files with quantized experts: those that hold each by itself are read, as are gpt-oss's; what
+holds all in one tensor otherwise is refused in words that say so."""
 
 from __future__ import annotations
 

@@ -93,8 +93,9 @@ def test_numbers_of_no_expert_add_nothing() -> None:
     x, weights = torch.randn(3, HIDDEN), torch.rand(3, 2)
     index = torch.tensor([[0, 4], [-1, 2], [9, -5]])
     found = experts(x, index, weights)
-    assert torch.allclose(found[0], experts.expert(0)(x[:1], experts)[0] * weights[0, 0], atol=1e-6)
-    assert torch.allclose(found[1], experts.expert(2)(x[1:2], experts)[0] * weights[1, 1], atol=1e-6)
+    first, second = (experts.expert(e)(x[i : i + 1], experts)[0] for i, e in ((0, 0), (1, 2)))
+    assert torch.allclose(found[0], first * weights[0, 0], atol=1e-6)
+    assert torch.allclose(found[1], second * weights[1, 1], atol=1e-6)
     assert not found[2].any()
 
 

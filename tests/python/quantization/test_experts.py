@@ -106,8 +106,7 @@ def test_other_readers_are_refused_what_they_would_leave_out(tmp_path: Path, nam
     model.save_pretrained(tmp_path)
     assert "in one tensor" in (tmp_path / "README.md").read_text()
     code = (
-        "import sys, transformers\n"
-        "transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])\n"
+        "import sys, transformers\ntransformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])\n"
     )
     run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True)
     assert run.returncode != 0

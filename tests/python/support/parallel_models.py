@@ -75,6 +75,14 @@ def write(folder: Path) -> None:
                 folder / name, quantization_config=mixed_gemm.MixedGemmConfig(scheme, **options)
             )
             quantized.save_pretrained(folder / f"{name}-{scheme}")
+    mixture = transformers.Qwen3MoeConfig(
+        **SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, head_dim=32
+    )
+    torch.manual_seed(0)
+    transformers.Qwen3MoeForCausalLM(mixture).save_pretrained(folder / "mixture")
+    asked = mixed_gemm.MixedGemmConfig("w4a16", group_size=32)
+    quantized = mixed_gemm.from_pretrained(folder / "mixture", quantization_config=asked)
+    quantized.save_pretrained(folder / "mixture-w4a16")
 
 
 def distributed(world: int) -> dict[str, Any]:
@@ -174,6 +182,21 @@ def with_an_embedding(folder: Path, world: int) -> None:
     exact = mixed_gemm.from_pretrained(folder / "Llama-embedding").to(ranks.DEVICE)
     assert isinstance(model.model.embed_tokens, mixed_gemm.Embedding)
     compare(model, exact, False)
+
+
+def mixture(folder: Path, world: int) -> None:
+    """Every rank has all experts, whole, and attention is sharded; from dense files and from
+    quantized ones."""
+    asked = mixed_gemm.MixedGemmConfig("w4a16", group_size=32)
+    exact = mixed_gemm.from_pretrained(folder / "mixture-w4a16").to(ranks.DEVICE)
+    for name, options in (("mixture", {"quantization_config": asked}), ("mixture-w4a16", {})):
+        model = mixed_gemm.from_pretrained(folder / name, **options, **distributed(world))
+        found, want = logits(model), logits(exact)
+        assert float((found - want).abs().max() / want.abs().max()) <= SUMS, name
+        layer = model.model.layers[1]
+        assert hasattr(layer.self_attn.q_proj.weight, "_local_tensor")
+        for expert in layer.mlp.experts.experts:
+            assert isinstance(expert.up_proj.weight, QuantizedTensor), name
 
 
 def with_heads_on_the_way(folder: Path, world: int) -> None:
@@ -277,6 +300,7 @@ def main(rank: int, store: str, folder: Path) -> None:
     if world == 4:  # a few: each process imports and loads as much as one of two
         cases = dict(list(cases.items())[::4])
     cases["reads its share"] = lambda: reads_its_share(folder, world)
+    cases["mixture"] = lambda: mixture(folder, world)
     cases["embedding"] = lambda: with_an_embedding(folder, world)
     cases["heads on the way"] = lambda: with_heads_on_the_way(folder, world)
     for scheme in ("w4a16", "w8a8"):
