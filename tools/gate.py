@@ -33,9 +33,9 @@ class Step:
 
 # Limits are for two cores that compile everything anew; they leave `.ci/run` below 75 minutes.
 STEPS = (
-    Step("asan", 14, (sys.executable, "tools/sanitize_cpu.py", "address")),
-    Step("tsan", 4, (sys.executable, "tools/sanitize_cpu.py", "thread")),
-    Step("mutants", 8, (sys.executable, "tools/mutants.py", "--cpu")),
+    Step("asan", 12, (sys.executable, "tools/sanitize_cpu.py", "address")),
+    Step("tsan", 3, (sys.executable, "tools/sanitize_cpu.py", "thread")),
+    Step("mutants", 7, (sys.executable, "tools/mutants.py", "--cpu")),
     Step("fuzz", 3, (sys.executable, "tests/fuzz/run.py", "60", str(LOGS))),
 )
 

@@ -5,6 +5,14 @@ of them. Those that are matrices by themselves are read as other linears are, an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from torch import nn
+
+from ..nn.experts import Experts
+
+# Why only this library reads a layer of an expert.
+BY_ITSELF = "an expert by itself, where other readers look for all experts of a layer in one tensor"
 _HINT = (
     "Hint: quantize the dense model with mixed-gemm quantize or mixed_gemm.quantize_, or serve "
     "this file with vLLM"
@@ -28,3 +36,18 @@ def refusal(holder: str = "") -> str:
         else "they are in one tensor, in a format that is not read"
     )
     return f"quantized experts are not supported: {place}. {_HINT}"
+
+
+def left_out_by_others(model: nn.Module, layers: Iterable[str]) -> dict[str, str]:
+    """Return layer -> why other readers would leave it out, and say nothing: experts of models
+    whose files hold all experts of a layer in one tensor.
+
+    Args:
+        model: any. layers: names of its quantized layers.
+    """
+    owners = tuple(
+        f"{name}."
+        for name, x in model.named_modules()
+        if isinstance(x, Experts) and x.in_one_tensor
+    )
+    return {name: BY_ITSELF for name in layers if owners and name.startswith(owners)}

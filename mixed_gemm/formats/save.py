@@ -148,7 +148,10 @@ def save_checkpoint(
         writer = ShardWriter(target.stage, max_shard_bytes)
         whole = _untied(given.config if config is None else config, given.layers)
         dense = {*given.ignore, *_tied_head(whole, given.layers)}
-        groups = written_as({x: given.outline(x) for x in given.layers}, dense, given.carried)
+        # Layers that other readers would leave out: those are to refuse the folder.
+        own = given.own
+        outlines = {x: given.outline(x) for x in given.layers}
+        groups = written_as(outlines, dense, given.carried, bool(own))
         for name in track(given.layers, "save", progress):
             weight = given.layer(name)
             for role, tensor in groups.encode(weight).items():
@@ -162,10 +165,11 @@ def save_checkpoint(
         whole = without_quantization(whole)
         whole["quantization_config"] = groups.configuration(
             dense,
-            carried=given.carried,
+            bool(own),
+            given.carried,
             recipe=getattr(given, "recipe", None),
         )
-        write_readme(target.stage, groups.own)
+        write_readme(target.stage, {**own, **groups.own})
         text = json.dumps(whole, indent=2, default=_json) + "\n"
         write_new_file(target.stage / CONFIG, [text.encode()])
         target.publish()

@@ -18,6 +18,7 @@ from ..ops.problem import DTYPES
 from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
 from .ct_encode import OWN_ROLES, carried
+from .experts import BY_ITSELF, left_out_by_others
 from .kv_cache import kept_of
 from .layer import LayerTensors
 from .outline import Outline, outline_of
@@ -32,6 +33,7 @@ class Source(Protocol):
     ignore: tuple[str, ...]
     config: dict[str, Any]
     carried: dict[str, Any]
+    own: dict[str, str]  # layer -> why other readers would leave it out, and say nothing
 
     def outline(self, name: str) -> Outline | None: ...
     def layer(self, name: str) -> QuantizedWeight: ...
@@ -88,6 +90,7 @@ class FromModel:
         self._model, self._kept = model, kept_of(model)
         self.carried = carried(found, has_scales=bool(self._kept))
         self.recipe: Mapping[str, Any] | None = getattr(model, RECIPE, None)
+        self.own = left_out_by_others(model, self.layers)
 
     def outline(self, name: str) -> Outline | None:
         return outline_of(self._quantized[name])
@@ -126,6 +129,8 @@ class FromCheckpoint:
         self.ignore = tuple(name.removesuffix(".weight") for name in matrices)
         self._checkpoint = checkpoint
         self.recipe = _recipe_in(checkpoint.config)
+        anchor, is_part = checkpoint.codec.anchor, checkpoint.index.is_part
+        self.own = {name: BY_ITSELF for name in self.layers if is_part(f"{name}.{anchor}")}
 
     def outline(self, name: str) -> Outline | None:
         info, codec = self._checkpoint.layers[name], self._checkpoint.codec

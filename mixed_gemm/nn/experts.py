@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._after_import import after_import
+
 GATE_UP, UP, DOWN = "gate_up_proj", "up_proj", "down_proj"  # parameters, as transformers has them
 
 
@@ -82,20 +84,25 @@ class Experts(nn.Module):
         source: the module of transformers. Its attributes and submodules are taken over, its
             weights and their biases are not.
         form: how it holds its experts. experts: in their order.
+        in_one_tensor: whether files of such models hold all experts of a layer in one tensor, so
+            that readers look for that.
 
     Attributes:
-        form: as given.
+        form, in_one_tensor: as given.
         starved: numbers of experts that compute all rows, too, before their own, so that
             calibration sees what the layer sees; these results are dropped.
     """
 
     form: Form
 
-    def __init__(self, source: nn.Module, form: Form, experts: list[Expert]) -> None:
+    def __init__(
+        self, source: nn.Module, form: Form, experts: list[Expert], in_one_tensor: bool = False
+    ) -> None:
         super().__init__()
         kept = {x: y for x, y in source.__dict__.items() if not x.startswith("_")}
         self.__dict__.update({x: y for x, y in kept.items() if x != "training"})
         self.form, self.starved = form, frozenset[int]()
+        self.in_one_tensor = in_one_tensor
         self._gate_of = getattr(type(source), "_apply_gate", None)
         self._has_own_gate = self._gate_of is not None and not _is_default(self._gate_of)
         for name, module in source._modules.items():
@@ -120,7 +127,7 @@ class Experts(nn.Module):
         return found
 
     def gated(self, gate: Tensor | None, up: Tensor) -> Tensor:
-        """What the second product multiplies, as the model's own code computes it.
+        """Return what the second product multiplies, as the model's own code computes it.
 
         Args:
             gate: ``[T, intermediate size]``, None without a gate. up: of that shape.
@@ -163,8 +170,7 @@ class Experts(nn.Module):
         if self.form.is_sorted:
             return self._of_sorted(hidden_states)
         assert index is not None and weights is not None
-        found: Tensor = self._of_chosen(hidden_states, index, weights)
-        return found
+        return self._of_chosen(hidden_states, index, weights)
 
     def _of_sorted(self, x: Tensor) -> Tensor:
         size = x.shape[-1]
@@ -172,7 +178,6 @@ class Experts(nn.Module):
         found = [expert(part, self) for part, expert in zip(rows, self.experts, strict=True)]
         return torch.stack(found).reshape(-1, size)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # the loop follows the data
     def _of_chosen(self, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
         tokens, k = index.shape
         chosen, order = torch.sort(index.reshape(-1), stable=True)
@@ -190,6 +195,15 @@ class Experts(nn.Module):
         sorted_out = torch.cat(parts) * weights.reshape(-1)[order].unsqueeze(-1)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=x.device))
         return sorted_out[back].view(tokens, k, x.shape[-1]).sum(1).to(x.dtype)
+
+
+def _keep_dynamo_out() -> None:
+    """Have torch.compile break its graph here: the loop follows the data."""
+    chosen: Any = Experts._of_chosen
+    Experts._of_chosen = torch.compiler.disable(chosen)  # type: ignore[method-assign,no-untyped-call]
+
+
+after_import("torch._dynamo", _keep_dynamo_out)  # which takes seconds, for those who compile
 
 
 def _is_default(gate: Any) -> bool:
@@ -226,12 +240,14 @@ def form_of(module: nn.Module) -> Form | None:
     return Form(len(down), has_gate, is_transposed, alternates, is_sorted)
 
 
-def apart(module: nn.Module, form: Form, names: Names) -> Experts:
+def apart(module: nn.Module, form: Form, names: Names | None = None) -> Experts:
     """The same experts as linears, whose weights are views of the tensors of the module.
 
     Args:
-        module: of :func:`form_of`. form: of it. names: of the linears.
+        module: of :func:`form_of`. form: of it.
+        names: of the linears in the files of the model; None where these have none.
     """
+    in_one_tensor, names = names is None, names or Names()
     parameters: Any = module._parameters
     first = GATE_UP if form.has_gate else UP
     experts = []
@@ -252,7 +268,7 @@ def apart(module: nn.Module, form: Form, names: Names) -> Experts:
         expert = Expert(names, linears)
         expert.requires_grad_(parameters[first].requires_grad)
         experts.append(expert)
-    return Experts(module, form, experts)
+    return Experts(module, form, experts, in_one_tensor)
 
 
 def _part(stacked: Tensor, number: int, is_transposed: bool) -> Tensor:

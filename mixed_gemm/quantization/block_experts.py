@@ -15,7 +15,7 @@ from ..nn.experts import Expert, Experts
 from .block_layer import BlockLayer
 
 FEW_TOKENS = 64  # with fewer of its own an expert is calibrated with those of the whole layer
-MAX_BYTES = 1 << 30  # of the statistics that are added up in one run of the block
+MAX_BYTES = 1 << 30  # statistics that are added up in one run of the block have no more bytes
 
 
 class BlockExperts:
@@ -33,7 +33,7 @@ class BlockExperts:
         self._owner: dict[str, tuple[Experts, int]] = {}
         self._is_last: dict[str, bool] = {}
         self._starved: dict[Experts, frozenset[int]] = {}
-        self._own_rows: dict[str, int] = {}  # of layers that see those of others, too
+        self._own_rows: dict[str, int] = {}  # the tokens that a starved expert's layers had
         for layer in layers:
             for parent, child in layer.target.places:
                 if isinstance(parent, Expert) and id(parent) in owners:
@@ -44,12 +44,12 @@ class BlockExperts:
         return bool(self._owner)
 
     def has(self, layer: BlockLayer) -> bool:
-        """Whether a layer is an expert's."""
+        """Tell whether a layer is an expert's."""
         return layer.name in self._owner
 
     def may_fold(self, group: Sequence[BlockLayer], layer: BlockLayer | None) -> bool:
-        """Whether factors of the inputs of a group may go to the outputs of a layer: of an expert's
-        groups only to a layer of that expert, since all experts read what comes from elsewhere.
+        """Tell whether factors of the inputs of a group may go to the outputs of a layer: those of
+        an expert only to a layer of that expert, since all experts read what comes from elsewhere.
 
         Args:
             group: layers that read one tensor. layer: None for a norm.
@@ -84,14 +84,14 @@ class BlockExperts:
                 owner.starved = frozenset()
 
     def note(self, layer: BlockLayer) -> str:
-        """What a report says of a layer that saw the tokens of others; empty for others."""
+        """Return words for the report where a layer saw the tokens of other experts; else empty."""
         own = self._own_rows.get(layer.name)
         if own is None:
             return ""
         return f"saw {own} tokens of its own, so that those of all experts were shown to it"
 
     def together(self, groups: Sequence[list[BlockLayer]]) -> list[list[list[BlockLayer]]]:
-        """Groups whose statistics may be added up in one run, in the order in which they are
+        """Return groups whose statistics may be added up in one run, in the order in which they are
         quantized: first products of experts before the second ones, as many as memory allows.
 
         Args:

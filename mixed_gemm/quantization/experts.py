@@ -4,13 +4,16 @@ are selected, and put back where none of them is quantized.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from torch import nn
 
 from ..nn.experts import Experts, Names, apart, form_of
+
+# How an expert's linears are called in the files of a model; None where the one who is asked does
+# not know. Integrations add to it.
+NAMES_IN_FILES: list[Callable[[nn.Module], Names | None]] = []
 
 
 @dataclass
@@ -25,7 +28,7 @@ class TakenApart:
     found: dict[str, tuple[nn.Module, Experts]] = field(default_factory=dict)
 
     def hold_any_of(self, targets: Iterable[str]) -> bool:
-        """Whether a layer of these is an expert's.
+        """Tell whether a layer of these is an expert's.
 
         Args:
             targets: names of layers.
@@ -58,7 +61,7 @@ class TakenApart:
         self.found = {name: pair for name, pair in self.found.items() if name in kept}
 
     def _owner(self, layer: str) -> str:
-        """The module that a layer is an expert's of; empty where it is none's."""
+        """Return the module that a layer is an expert's of; empty where it is none's."""
         parts = layer.split(".")
         names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
         return next((name for name in names if name in self.found), "")
@@ -72,7 +75,8 @@ def take_apart(model: nn.Module, names: Names | None = None) -> TakenApart:
         names: of the linears of an expert; those of the model's files where None is given.
     """
     done, made = TakenApart(model), dict[int, Experts]()
-    names = names or names_in_files(model) or Names()
+    told = (found for asked in NAMES_IN_FILES if (found := asked(model)) is not None)
+    names = names or next(told, None)
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if id(module) in made:
             model.set_submodule(name, made[id(module)])
@@ -80,14 +84,3 @@ def take_apart(model: nn.Module, names: Names | None = None) -> TakenApart:
             done.found[name] = module, made.setdefault(id(module), apart(module, form, names))
             model.set_submodule(name, made[id(module)])
     return done
-
-
-def names_in_files(model: nn.Module) -> Names | None:
-    """The names of an expert's linears in the files of a model of transformers; None where these
-    hold experts in tensors of three dimensions, too, and of other models."""
-    loaded = sys.modules.get("transformers.modeling_utils")
-    if loaded is None or not isinstance(model, loaded.PreTrainedModel):
-        return None
-    from ..integrations.transformers.experts import names_of
-
-    return names_of(model)

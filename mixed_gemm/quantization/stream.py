@@ -114,6 +114,7 @@ class DenseCheckpoint:
             bits = 4
         self.path = Path(path)
         self.carried: dict[str, Any] = {}
+        self.own: dict[str, str] = {}
         self.scheme = refined(
             "quantize", scheme, bits=bits, group_size=group_size, symmetric=symmetric,
             zero_mode=zero_mode, activations=activations,

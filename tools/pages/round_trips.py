@@ -165,9 +165,8 @@ Random weights, `quantize_(model, group_size=32)`. Whatever holds a matrix is qu
 
 - GPT-2: its Conv1D are quantized, too. Other readers expect their weights transposed, and so refuse
   the folder.
-- Mixtral, Qwen3-MoE, gpt-oss: experts in tensors of three dimensions have no kernels and stay
-  dense. Stock transformers loads no compressed-tensors folder whose experts are dense and apart, as
-  save_pretrained writes them.
+- Mixtral, Qwen3-MoE: each expert's linears are written by themselves, and other readers join them.
+- gpt-oss: other readers look for all experts of a layer in one tensor, and so refuse the folder.
 
 {elsewhere.vllm()}
 

@@ -6,6 +6,7 @@ python -m trips.stock FOLDER
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,6 +36,22 @@ def of_books(model: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: dequantize_4bit(weight, weight.quant_state) for name, weight in weights.items()}
 
 
+def weight_of(model: Any, name: str) -> torch.Tensor:
+    """The weight of a linear, or of one of an expert, which transformers holds as a part of a
+    tensor of all experts."""
+    match = re.fullmatch(r"(.*experts)\.(\d+)\.(\w+)", name)
+    if match is None:
+        found: torch.Tensor = model.get_submodule(name).weight
+        return found
+    experts, part = model.get_submodule(match[1]), match[3]
+    if part in ("down_proj", "w2"):
+        down: torch.Tensor = experts.down_proj[int(match[2])]
+        return down
+    both: torch.Tensor = experts.gate_up_proj[int(match[2])]
+    gate, up = both.chunk(2)
+    return gate if part in ("gate_proj", "w1") else up
+
+
 def read(folder: Path, auto: str) -> str:
     """Compare weights to the bit, logits within the error of a GEMM in float32."""
     model = getattr(transformers, auto).from_pretrained(folder / "saved", dtype=torch.float32)
@@ -43,7 +60,7 @@ def read(folder: Path, auto: str) -> str:
     found = logits(model, wanted["inputs"])  # the first forward of compressed-tensors unpacks
     bound = ROUNDED if wanted["rounds_activations"] else BFLOAT16 if books else LOGITS
     for name, weight in wanted["weights"].items():
-        mine = books[name] if books else model.get_submodule(name).weight
+        mine = books[name] if books else weight_of(model, name)
         text = compared(mine, weight, 0.0)
         if text != SAME:
             return f"{WRONG}: {name} {text}"

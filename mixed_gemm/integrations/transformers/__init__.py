@@ -7,12 +7,15 @@ Needs transformers >= 5.17 (``pip install mixed-gemm[hf]``), which is imported o
 gptqmodel, autoawq, optimum or compressed-tensors.
 """
 
+from ...quantization.experts import NAMES_IN_FILES
 from ...quantization.model import AFTER_QUANTIZE
+from .expert_names import names_in_files
 from .pretrained import from_pretrained
 from .registration import enable_transformers, require_transformers
 from .saving import let_save_pretrained_write
 
 AFTER_QUANTIZE.append(let_save_pretrained_write)
+NAMES_IN_FILES.append(names_in_files)
 
 __all__ = ["enable_transformers", "from_pretrained"]
 

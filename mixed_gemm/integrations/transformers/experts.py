@@ -75,15 +75,12 @@ def layers_of_experts(model: Any) -> set[str]:
     return {f"{name}.{x}" for name, owner in owners for x, _ in owner.named_modules()}
 
 
-def why_own_expert(scheme: Scheme, stacked: bool) -> str:
+def why_own_expert(scheme: Scheme) -> str:
     """Why stock transformers does not read a linear of an expert; empty where it does.
 
     Args:
         scheme: of the weight.
-        stacked: whether files of such models hold all experts of a layer in one tensor.
     """
-    if stacked:
-        return "an expert by itself, where other readers look for all experts in one tensor"
     integers = scheme.is_weight_only and scheme.zero_mode == "none"
     powers = scheme.weights.scale_dtype == "e8m0"
     if integers or powers or scheme.weight_type == FLOAT8:

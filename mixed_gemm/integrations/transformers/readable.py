@@ -19,6 +19,7 @@ from ...formats.errors import CheckpointError
 from ...quantization.conv1d import as_linear, is_conv1d
 from ...quantization.foreign import naming
 from ...quantization.plain import why_no_product
+from .experts import take_apart_for
 from .names import module_names
 from .tying import has_weight_of
 
@@ -59,8 +60,9 @@ def refuse_unreadable(
     if model is None:
         return
     ignored = model._keys_to_ignore_on_load_unexpected or ()
+    mapping = take_apart_for(model, layers, get_model_conversion_mapping(model))
     modules, wrong = dict(model.named_modules()), []
-    for name, target in module_names(model, get_model_conversion_mapping(model), list(layers)):
+    for name, target in module_names(model, mapping, list(layers)):
         module = modules.get(target)
         if module is None and any(re.search(x, f"{target}.weight") for x in ignored):
             continue

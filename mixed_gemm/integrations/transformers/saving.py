@@ -13,6 +13,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ...formats.ct_encode import carried
+from ...formats.experts import left_out_by_others
 from ...formats.kv_cache import kept_of
 from ...formats.outline import outline_of
 from ...formats.readme import write_readme
@@ -50,7 +51,7 @@ def what_is_saved(model: nn.Module) -> Saved:
     }
     for name, conv in convs.items():
         state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
-    from .experts import layers_of_experts, names_of, why_own_expert  # these import transformers
+    from .experts import layers_of_experts, why_own_expert  # these import transformers
     from .names import file_names
 
     dense = [name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in layers]
@@ -61,18 +62,17 @@ def what_is_saved(model: nn.Module) -> Saved:
     kept = carried(source, has_scales=bool(scales))
     state |= scales
     outlines = {name: outline_of(layer) for name, layer in layers.items()}
-    experts = layers_of_experts(model)
-    # Other readers would leave out experts that they do not find in one tensor, and say nothing.
-    stacked = bool(experts) and names_of(model) is None
-    is_own = bool(scaled) or stacked
+    left_out = left_out_by_others(model, layers)
+    is_own = bool(scaled or left_out)
     groups = written_as(outlines, dense, kept, is_own)
     in_files = file_names(model, layers) or {name: name for name in layers}
-    alone: dict[str, str] = {}  # layer of an expert -> why only this library reads it
+    experts = layers_of_experts(model)
+    alone = {in_files[name]: reason for name, reason in left_out.items()}
     for name, layer in layers.items():
         weight = layer.to_quantized_weight(name)
         groups.add(weight, in_files[name])
-        if name in experts and (reason := why_own_expert(layer.scheme, stacked)):
-            alone[in_files[name]] = reason
+        if name in experts and (reason := why_own_expert(layer.scheme)):
+            alone.setdefault(in_files[name], reason)
         state |= {f"{name}.{role}": x.contiguous() for role, x in groups.encode(weight).items()}
     config = groups.configuration(dense, is_own, kept, recipe) if layers else None
     whole = dict.fromkeys(scaled, "an activation function with scales (AutoAWQ)")

@@ -13,6 +13,7 @@ from torch import nn
 
 import mixed_gemm
 from mixed_gemm.quantization import DenseCheckpoint
+from mixed_gemm.quantization.experts import take_apart
 from mixed_gemm.quantization.names import DEFAULT_SKIP, named_as_no_linear, skipped_by
 from mixed_gemm.quantization.others import why_no_target
 from mixed_gemm.quantization.select import select
@@ -36,6 +37,7 @@ def quiet() -> None:
 
 
 def by_quantize(model: nn.Module) -> set[str]:
+    take_apart(model)
     targets, _ = select(model, lambda name, layer: SCHEMES["w8a16"], DEFAULT_SKIP)
     return {name for name, target in targets.items() if isinstance(target.layer, nn.Linear)}
 
