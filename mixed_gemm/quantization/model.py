@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from typing_extensions import Unpack
 
+from .._freed import packed
 from .._progress import Progress, track
 from ..formats.sources import RECIPE
 from ..nn.fused import fuse_activations
@@ -200,6 +201,7 @@ def _replace(
     layers = {name: LayerReport(name, reason=reason) for name, reason in skipped.items()}
     for name, target in track(list(targets.items()), "quantize", options.progress):
         layers[name] = replace_layer(name, target, rounding, targets.get(target.tied))
+        packed(layers[name].bytes_before)
     if options.fuse_activations:
         fused = fuse_activations(model)
         for name, target in targets.items():

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.core_model_loading import ConversionOps
 
+from ..._freed import packed
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
 from ...quantization.conv1d import as_linear, is_conv1d
@@ -68,6 +69,7 @@ class QuantizeWeight(ConversionOps):
     ) -> dict[str, Any]:
         new.weight._is_hf_initialized = True
         model.set_submodule(name, new)
+        packed(new.weight.numel() * new.weight.dtype.itemsize)
         if missing_keys is not None:
             missing_keys.discard(key)
         return {}

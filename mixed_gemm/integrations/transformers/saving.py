@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from ..._freed import packed
 from ...formats.ct_encode import carried
 from ...formats.experts import left_out_by_others
 from ...formats.kv_cache import kept_of
@@ -40,8 +41,13 @@ class Saved:
     own: dict[str, str]
 
 
-def what_is_saved(model: nn.Module) -> Saved:
-    """Write convolutions as the dense ones that they compute: the format knows linears only."""
+def what_is_saved(model: nn.Module, tensors: bool = True) -> Saved:
+    """Write convolutions as the dense ones that they compute: the format knows linears only.
+
+    Args:
+        model: of transformers.
+        tensors: whether those of quantized layers are wanted, too, or the configuration alone.
+    """
     modules = dict(model.named_modules())
     layers = _layers(model)
     convs = {name: x for name, x in modules.items() if isinstance(x, QuantizedConv2d)}
@@ -73,7 +79,9 @@ def what_is_saved(model: nn.Module) -> Saved:
         groups.add(weight, in_files[name])
         if name in experts and (reason := why_own_expert(layer.scheme)):
             alone.setdefault(in_files[name], reason)
-        state |= {f"{name}.{role}": x.contiguous() for role, x in groups.encode(weight).items()}
+        if tensors:
+            state |= {f"{name}.{role}": x.contiguous() for role, x in groups.encode(weight).items()}
+        packed(weight.q.nbytes)
     config = groups.configuration(dense, is_own, kept, recipe) if layers else None
     whole = dict.fromkeys(scaled, "an activation function with scales (AutoAWQ)")
     return Saved(state, config, {**alone, **groups.own, **whole})
@@ -149,7 +157,7 @@ def let_save_pretrained_write(model: nn.Module) -> None:
 
     if not any(isinstance(x, Linear | Embedding | QuantizedConv2d) for x in model.modules()):
         return
-    source = what_is_saved(model).config
+    source = what_is_saved(model, tensors=False).config
     found, attached = MixedGemmConfig(source=source), cast(Any, model)
     attached.hf_quantizer = MixedGemmQuantizer(found, pre_quantized=True)
     tell_how_to_load(model)
