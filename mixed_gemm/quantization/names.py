@@ -5,6 +5,8 @@ routers, which stay dense by default, and matrices that are no linears.
 from __future__ import annotations
 
 import fnmatch
+import functools
+import re
 from collections.abc import Sequence
 
 # Output heads are the layers that rounding hurts most (AutoAWQ, GPTQModel and llm-compressor leave
@@ -45,13 +47,26 @@ EXPERTS = ("experts.[0-9]*",)
 def matches(name: str, pattern: str) -> bool:
     """Tell whether a pattern fits any run of whole components: "lm_head" fits "model.lm_head", and
     "layers.0" fits everything below "model.layers.0"."""
+    return any(fnmatch.fnmatchcase(run, pattern) for run in _runs(name))
+
+
+def _runs(name: str) -> list[str]:
     parts = name.split(".")
-    runs = (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
-    return any(fnmatch.fnmatchcase(run, pattern) for run in runs)
+    count = len(parts)
+    return [".".join(parts[i:j]) for i in range(count) for j in range(i + 1, count + 1)]
+
+
+@functools.lru_cache(maxsize=64)
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(fnmatch.translate, patterns)))
 
 
 def skipped_by(name: str, patterns: Sequence[str]) -> str:
     """Return the first pattern that fits a name; empty when none does."""
+    # A mixture has tens of thousands of linears, of which few match.
+    fits = _any_of(tuple(patterns)).match if patterns else None
+    if fits is None or not any(map(fits, _runs(name))):
+        return ""
     return next((pattern for pattern in patterns if matches(name, pattern)), "")
 
 
