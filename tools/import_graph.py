@@ -25,6 +25,7 @@ class Room:
 
 ROOMS = (
     Room("_after_import", 0, "what runs when others import a module"),
+    Room("_freed", 0, "gives freed memory back"),
     Room("_library", 0, "finds and loads libmixed_gemm.so"),
     Room("_progress", 0, "the bar on stderr"),
     Room("reference", 0, "what the ops must compute"),
@@ -43,7 +44,7 @@ ROOMS = (
 )
 RANK = {room.name: room.rank for room in ROOMS}
 # From where an import of ours may come at all; reference must stay a second opinion.
-IMPORTS_NOTHING = ("reference", "_after_import", "_library", "_progress")
+IMPORTS_NOTHING = ("reference", "_after_import", "_freed", "_library", "_progress")
 # Modules of a lower room that may import from a higher one, when they are called, and why: none.
 UPWARD: dict[tuple[str, str], str] = {}
 

@@ -70,6 +70,16 @@ def group_and_files(folder: Path) -> Iterator[Names]:
         yield names
 
 
+@contextlib.contextmanager
+def mixtures(folder: Path) -> Iterator[Names]:
+    """A dense folder of Qwen3-MoE, and one of gpt-oss as it is published."""
+    from integrations.test_experts import dense, gpt_oss
+
+    dense("Qwen3-MoE", folder / "qwen3-moe")
+    gpt_oss(folder / "gpt-oss")
+    yield {}
+
+
 # --- what must hold afterwards -------------------------------------------------------------------
 
 
@@ -121,6 +131,14 @@ def of_given_sums(names: Names) -> None:
 def of_checkpoints(names: Names) -> None:
     assert isinstance(names["layer"], mixed_gemm.Linear)
     assert set(mixed_gemm.open_checkpoint("model-ct").layers) == set(tiny_llama.LINEARS)
+
+
+def of_mixtures(names: Names) -> None:
+    tokens = torch.arange(5).view(1, 5)
+    assert sum("experts" in name for name in names["report"].quantized) == 4 * 3
+    assert torch.equal(names["model"](tokens).logits, names["packed"](tokens).logits)
+    expert = names["gpt_oss"].model.layers[0].mlp.experts.expert(0)
+    assert isinstance(expert.down_proj, mixed_gemm.Linear)
 
 
 def of_transformers(names: Names) -> None:
@@ -193,6 +211,9 @@ EXAMPLES = {
     ),
     ("docs/checkpoints.md", "python", 3): Example(of_accelerate, needs=(("accelerate", None),)),
     ("docs/adapters.md", "python", 0): Example(of_adapters, needs=(("peft", None),)),
+    ("docs/mixtures.md", "python", 0): Example(
+        of_mixtures, mixtures, needs=(("transformers", "5.24"), ("accelerate", None))
+    ),
     ("docs/graphs.md", "python", 0): Example(of_graphs),
     ("docs/fusing.md", "python", 0): Example(of_fusing, needs=(("transformers", "5.17"),)),
     ("docs/parallel.md", "python", 0): Example(of_tensor_parallelism, process_group),

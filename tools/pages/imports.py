@@ -30,6 +30,7 @@ PLACES = {
     "_progress": (7, 1),
     "_library": (8, 0),
     "_after_import": (8, 1),
+    "_freed": (8, 2),
 }
 LEFT, TOP, WIDTH, HEIGHT, ACROSS, DOWN = 20, 20, 236, 46, 60, 34  # pixels; the last two are gaps
 INSET = 20  # from the corner of a box to an arrow of another column
