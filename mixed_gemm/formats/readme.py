@@ -23,8 +23,8 @@ def how_to_load(own: Mapping[str, str], auto: str = _AUTO) -> str:
     imports = "import mixed_gemm" if not other else "import mixed_gemm\nimport transformers"
     return (
         "# How to load this model\n\n"
-        f"{len(own)} of its layers have what other readers have no place for ({name}: {reason}), "
-        "so that they refuse it. Load it with mixed_gemm:\n\n"
+        f"{len(own)} of its layers have what compressed-tensors has no place for ({name}: "
+        f"{reason}), so that other readers refuse it. Load it with mixed_gemm:\n\n"
         f'```python\n{imports}\n\nmodel = mixed_gemm.from_pretrained("this folder"{other})\n```\n\n'
         f"or, once mixed_gemm is imported, with `transformers.{auto}.from_pretrained`.\n"
     )

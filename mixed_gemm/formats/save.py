@@ -149,7 +149,7 @@ def save_checkpoint(
         whole = _untied(given.config if config is None else config, given.layers)
         dense = {*given.ignore, *_tied_head(whole, given.layers)}
         # Layers that other readers would leave out: those are to refuse the folder.
-        own = given.own
+        own: dict[str, str] = getattr(given, "own", {})  # streams of before have none
         outlines = {x: given.outline(x) for x in given.layers}
         groups = written_as(outlines, dense, given.carried, bool(own))
         for name in track(given.layers, "save", progress):

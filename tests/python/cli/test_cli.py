@@ -338,26 +338,31 @@ def test_quantize_refuses_what_could_not_be_loaded_again(tmp_path: Path) -> None
     run("quantize", *options, "--skip", "other_proj")
 
 
-def test_quantize_leaves_experts_dense_and_says_so(tmp_path: Path) -> None:
-    dense = dense_model(tmp_path / "dense")
+def test_quantize_takes_experts_that_are_apart_and_names_others(tmp_path: Path) -> None:
     experts = {f"model.layers.0.mlp.experts.{i}.w1.weight": torch.ones(64, 64) for i in range(3)}
     joined = {"model.layers.0.mlp.experts.down_proj": torch.ones(3, 64, 64)}
-    save_file({**experts, **joined}, dense / "experts.safetensors")
-    text = run("quantize", dense / "experts.safetensors", tmp_path / "none", status=1)
+    save_file({**experts, **joined}, tmp_path / "experts.safetensors")
+    text = run("quantize", tmp_path / "experts.safetensors", tmp_path / "out", "--group-size", 32)
+    assert "3 x int4 group 32" in text
+    assert "experts.down_proj: holds 3 experts in one tensor. Hint: load the model" in text
+    text = run("quantize", tmp_path / "experts.safetensors", tmp_path / "none", "--skip", "experts",
+               status=1)  # fmt: skip
     assert "no tensor is the weight of a linear layer" in text
-    (dense / "model.safetensors").rename(dense / "model-00001-of-00002.safetensors")
-    (dense / "experts.safetensors").rename(dense / "model-00002-of-00002.safetensors")
-    files = {"model-00001-of-00002.safetensors": (), "model-00002-of-00002.safetensors": ()}
-    weights = {}
-    for file in files:
-        with safe_open(dense / file, "pt") as content:
-            weights |= dict.fromkeys(content.keys(), file)
-    index = {"metadata": {}, "weight_map": weights}
-    (dense / "model.safetensors.index.json").write_text(json.dumps(index))
-    text = run("quantize", dense, tmp_path / "out", "--group-size", 32)
-    assert "model.layers.*.mlp.experts.*.w1 (3): is one of the experts" in text
-    assert "experts.down_proj: holds 3 experts in one tensor" in text
-    assert "7 x int4 group 32" in text
+
+
+def test_a_quantized_mixture_is_what_quantize_makes_of_it(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", minversion="5.24", reason="optional: hf extra")
+    from integrations.test_experts import dense as dense_mixture
+
+    tokens = torch.arange(6).view(1, 6)
+    for name in ("Qwen3-MoE", "Mixtral"):
+        folder = dense_mixture(name, tmp_path / name)
+        text = run("quantize", folder, tmp_path / f"{name}-4", "--group-size", 32)
+        assert "16 x int4 group 32" in text
+        found = mixed_gemm.from_pretrained(tmp_path / f"{name}-4", dtype=torch.float32)
+        asked = mixed_gemm.MixedGemmConfig(group_size=32)
+        wanted = mixed_gemm.from_pretrained(folder, quantization_config=asked, dtype=torch.float32)
+        assert torch.equal(found(tokens).logits, wanted(tokens).logits)
 
 
 def test_quantize_refuses_with_the_reason(tmp_path: Path) -> None:
