@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from problems import experts as exact
 from torch import Tensor, nn
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 from transformers.models.llama4.modeling_llama4 import Llama4TextExperts
@@ -78,6 +79,16 @@ def test_they_compute_what_the_module_does(name: str, count: int, k: int, routin
     assert found.dtype == x.dtype and found.shape == wanted.shape
     assert torch.allclose(found, wanted, atol=1e-5)
     assert torch.equal(found, experts(x, index, weights))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(("count", "k"), [(1, 1), (4, 2), (16, 4)])
+@pytest.mark.parametrize("tokens", [0, 1, 7, 60])
+@pytest.mark.parametrize("routing", exact.ROUTINGS)
+def test_every_row_goes_to_its_expert(
+    routing: str, tokens: int, count: int, k: int, dtype: torch.dtype
+) -> None:
+    exact.check(routing, tokens, count, k, dtype, "cpu")
 
 
 @pytest.mark.parametrize("count", [1, 5])
