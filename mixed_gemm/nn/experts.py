@@ -219,7 +219,7 @@ def form_of(module: nn.Module) -> Form | None:
     """
     weights = module._parameters
     down, first = weights.get(DOWN), weights.get(GATE_UP, weights.get(UP))
-    if isinstance(module, Experts) or down is None or first is None:
+    if isinstance(module, Experts) or down is None or first is None or has_hooks(module):
         return None
     if down.dim() != 3 or first.dim() != 3 or len(first) != len(down):
         return None
@@ -238,6 +238,13 @@ def form_of(module: nn.Module) -> Form | None:
         return None
     alternates = not getattr(module, "is_concatenated", True)
     return Form(len(down), has_gate, is_transposed, alternates, is_sorted)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether hooks of torch or of accelerate would be dropped with a module, or another forward
+    that somebody put on it."""
+    of_torch = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    return bool(of_torch) or "forward" in module.__dict__ or hasattr(module, "_hf_hook")
 
 
 def apart(module: nn.Module, form: Form, names: Names | None = None) -> Experts:

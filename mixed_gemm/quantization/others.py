@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..nn.experts import has_hooks
 from ..weights.tensor import QuantizedTensor
 from .names import named_as_no_linear, skipped_by
 
@@ -59,10 +60,9 @@ def why_no_layer(module: nn.Module | None, shape: tuple[int, ...], name: str) ->
                 f"holds {shape[0]} experts in one tensor. Hint: load the model, then "
                 "mixed_gemm.quantize_, which takes them apart"
             )
-        return (
-            f"holds {shape[0]} experts in one tensor, and a {type(module).__name__} does not say "
-            "how it computes with them"
-        )
+        reason = f"a {type(module).__name__} does not say how it computes with them"
+        reason = "it has hooks, which a swap would drop" if has_hooks(module) else reason
+        return f"holds {shape[0]} experts in one tensor, and {reason}"
     what = "a file" if module is None else f"a {type(module).__name__}"
     return f"is a tensor of {len(shape)} dimensions of {what}, not the weight of a linear"
 

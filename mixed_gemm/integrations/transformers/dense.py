@@ -25,7 +25,7 @@ from ...quantization.report import warn_that_all_is_dense
 from ...quantization.select import select
 from ...weights.scheme import Scheme
 from .config import WHERE, MixedGemmConfig
-from .experts import names_of
+from .experts import are_apart_in, names_of
 from .names import weights_in
 from .tied_head import PendingHead
 from .tying import TIED, untie
@@ -46,11 +46,13 @@ class Chosen:
     ties: dict[str, str] = field(default_factory=dict)
 
 
-def choose(model: Any, config: MixedGemmConfig) -> Chosen:
-    """Return what ``quantize_`` would quantize of the model once it is loaded.
+def choose(model: Any, config: MixedGemmConfig, files: Sequence[Path] = ()) -> Chosen:
+    """Return what ``quantize_`` would quantize of the model once it is loaded; but of experts that
+    its files have in one tensor none.
 
     Args:
         model: of transformers, on the meta device. config: what is asked for.
+        files: that are going to be read.
 
     Raises:
         ValueError: a layer does not fit its scheme, or heads cannot be quantized as asked.
@@ -65,7 +67,7 @@ def choose(model: Any, config: MixedGemmConfig) -> Chosen:
     def scheme_of(name: str, module: nn.Module) -> Scheme | None:
         return config.scheme_for(module.in_features) if isinstance(module, nn.Linear) else None
 
-    names = names_of(model)  # None: one tensor of the files has all experts of a layer
+    names = names_of(model) if are_apart_in(files) else None
     experts = None if names is None else take_apart(model, names)
     with _tied(model):
         targets, skipped = select(model, scheme_of, skip, embeddings, heads)

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter
 
+from ...formats.index import TensorIndex
 from ...nn.experts import DOWN, GATE_UP, UP, Experts, Names
 from ...quantization.experts import take_apart
 from ...weights.scheme import FLOAT8, Scheme
@@ -42,6 +44,18 @@ def names_of(model: Any, mapping: Sequence[Any] | None = None) -> Names | None:
     if len(gate_up) == 2:
         return Names(*gate_up, *down)
     return Names(up=up[0], down=down[0]) if len(up) == 1 else None
+
+
+def are_apart_in(files: Sequence[Path]) -> bool:
+    """Whether files hold experts one by one, as most are published; transformers also writes them
+    as it holds them, all of a layer in one tensor.
+
+    Args:
+        files: of a model; none where it comes from elsewhere.
+    """
+    if not files:
+        return False
+    return any(map(_NUMBERED.search, TensorIndex(files[0].parent, files).names()))
 
 
 def has_experts(model: Any) -> bool:

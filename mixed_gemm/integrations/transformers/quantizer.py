@@ -91,8 +91,9 @@ class MixedGemmQuantizer(HfQuantizer):
         self, model: Any, checkpoint_files: list[str] | None = None, **kwargs: Any
     ) -> Any:
         if not self.pre_quantized:
-            self._chosen = choose(model, self.quantization_config)
-            self._dense = model, [Path(file) for file in checkpoint_files or ()]
+            dense = [Path(file) for file in checkpoint_files or ()]
+            self._chosen = choose(model, self.quantization_config, dense)
+            self._dense = model, dense
             return model
         source = self.quantization_config.source or {}
         files = [Path(file) for file in checkpoint_files or ()]

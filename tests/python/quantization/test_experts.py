@@ -23,6 +23,7 @@ from mixed_gemm.nn.experts import Experts
 from mixed_gemm.quantization import Options
 from mixed_gemm.quantization.block_experts import FEW_TOKENS
 from mixed_gemm.quantization.methods.awq import AWQ
+from mixed_gemm.quantization.names import DEFAULT_SKIP
 
 MODELS = {
     **OTHERS,
@@ -132,6 +133,22 @@ def test_dense_files_are_quantized_as_they_are_read(tmp_path: Path, name: str) -
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)
 
 
+@pytest.mark.parametrize("name", READ_BY_STOCK)
+def test_dense_files_of_joined_experts_are_read(tmp_path: Path, name: str) -> None:
+    """As save_pretrained writes them where it is asked for no original format."""
+    model = model_of(name)
+    model.save_pretrained(tmp_path, save_original_format=False)
+    assert any(key.endswith("experts.gate_up_proj") for key in keys(tmp_path))
+    asked = mixed_gemm.MixedGemmConfig("w8a16", group_size=32)
+    with pytest.warns(UserWarning, match="experts stay dense"):
+        loaded = mixed_gemm.from_pretrained(tmp_path, quantization_config=asked)
+    mixed_gemm.quantize_(model, "w8a16", group_size=32, skip=[*DEFAULT_SKIP, "experts"])
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+    loaded.save_pretrained(tmp_path / "quantized")
+    again = mixed_gemm.from_pretrained(tmp_path / "quantized", dtype=torch.float32)
+    assert torch.equal(again(IDS).logits, loaded(IDS).logits)
+
+
 @pytest.mark.parametrize("method", ["gptq", "awq", "hqq", "autoround"])
 @pytest.mark.parametrize("name", ["Qwen3-MoE", "gpt-oss"])
 def test_methods_quantize_experts(name: str, method: str) -> None:
@@ -210,6 +227,21 @@ def test_experts_that_are_skipped_stay_as_they_were(skip: Any) -> None:
     assert model.model.layers[0].mlp.experts is before
     assert "matches skip" in report.layers["model.layers.0.mlp.experts.down_proj"].reason
     assert not any(".experts.0." in name for name in report.layers)
+
+
+@pytest.mark.parametrize("by", ["torch", "accelerate"])
+def test_experts_with_hooks_stay_as_they_were(by: str) -> None:
+    model = model_of("Mixtral")
+    before = model.model.layers[0].mlp.experts
+    if by == "torch":
+        before.register_forward_hook(lambda module, args, out: out * 2)
+    else:
+        accelerate = pytest.importorskip("accelerate", reason="optional: hf extra")
+        accelerate.hooks.add_hook_to_module(before, accelerate.hooks.ModelHook())
+    report = mixed_gemm.quantize_(model, "w4a16", group_size=32)
+    assert model.model.layers[0].mlp.experts is before
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    assert "it has hooks, which a swap would drop" in report.layers[name].reason
 
 
 def refuse_a_group(model: Any) -> None:
