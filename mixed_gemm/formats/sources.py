@@ -4,7 +4,7 @@ that is rounded on the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,6 +70,23 @@ def tied_heads(model: nn.Module) -> frozenset[str]:
     )
 
 
+def dense_matrices(model: nn.Module, quantized: Collection[str]) -> tuple[str, ...]:
+    """Names of the modules that multiply by a dense matrix, for the list of what other readers are
+    not to look for packed: linears, and routers of experts, which are linears elsewhere.
+
+    Args:
+        model: any. quantized: names of its quantized layers.
+    """
+    found = []
+    for name, module in model.named_modules(remove_duplicate=False):
+        weight = module._parameters.get("weight")
+        is_matrix = weight is not None and weight.dim() == 2
+        is_table = isinstance(module, nn.Embedding)
+        if isinstance(module, nn.Linear) or (is_matrix and not is_table):
+            found.append(name)
+    return tuple(name for name in found if name not in quantized)
+
+
 class FromModel:
     def __init__(self, model: nn.Module) -> None:
         modules = dict(model.named_modules(remove_duplicate=False))
@@ -82,8 +99,7 @@ class FromModel:
         }
         self.layers = tuple(self._quantized)
         self._convs = {x: m for x, m in modules.items() if isinstance(m, QuantizedConv2d)}
-        linears = {x for x, m in modules.items() if isinstance(m, nn.Linear)}
-        self.ignore = tuple(linears - self._quantized.keys())
+        self.ignore = dense_matrices(model, self._quantized)
         to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
         self.config: dict[str, Any] = to_dict()
         found = getattr(getattr(model, "config", None), "quantization_config", None)

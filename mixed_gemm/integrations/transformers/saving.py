@@ -19,7 +19,7 @@ from ...formats.kv_cache import kept_of
 from ...formats.outline import outline_of
 from ...formats.readme import write_readme
 from ...formats.save import tell_what_is_lost
-from ...formats.sources import RECIPE, tied_heads
+from ...formats.sources import RECIPE, dense_matrices, tied_heads
 from ...formats.target import CONFIG
 from ...formats.written import written_as
 from ...nn.conv_base import QuantizedConv2d
@@ -60,7 +60,9 @@ def what_is_saved(model: nn.Module, tensors: bool = True) -> Saved:
     from .experts import layers_of_experts, why_own_expert  # these import transformers
     from .names import file_names
 
-    dense = [name for name, x in modules.items() if isinstance(x, nn.Linear) and name not in layers]
+    dense: tuple[str, ...] = dense_matrices(model, layers)
+    # Some readers ask by the names of the files, and some by those of the model.
+    dense = tuple(dict.fromkeys((*dense, *(file_names(model, dense) or {}).values())))
     scaled = [name for name, x in modules.items() if isinstance(x, ScaledActivation)]
     source = getattr(getattr(model, "config", None), "quantization_config", None)
     recipe = getattr(model, RECIPE, None)

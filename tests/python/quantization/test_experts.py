@@ -4,6 +4,7 @@ three dimensions: the layers that they become are quantized, saved and read as o
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -119,6 +120,19 @@ def test_stock_transformers_reads_what_was_saved_or_refuses_it(tmp_path: Path) -
             continue
         near = 0.1 if folder.name.endswith("fp8") else 1e-5  # experts' activations are not rounded
         assert torch.allclose(found, logits, atol=near), folder
+
+
+@pytest.mark.parametrize(
+    ("name", "router"),
+    [("Qwen3-MoE", "mlp.gate"), ("Mixtral", "block_sparse_moe.gate"), ("gpt-oss", "mlp.router")],
+)
+def test_routers_are_on_the_list_of_what_is_dense(tmp_path: Path, name: str, router: str) -> None:
+    """vLLM has linears there, and looks for packed ones that are not on the list."""
+    model = model_of(name)
+    mixed_gemm.quantize_(model, "w4a16", group_size=32)
+    model.save_pretrained(tmp_path)
+    found = json.loads((tmp_path / "config.json").read_text())["quantization_config"]["ignore"]
+    assert f"model.layers.0.{router}" in found and "lm_head" in found
 
 
 @pytest.mark.parametrize("name", MODELS)
