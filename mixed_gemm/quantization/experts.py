@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
+from ..nn.base import QuantizedModule
 from ..nn.experts import Experts, Names, apart, form_of
 
 # How an expert's linears are called in the files of a model; None where the one who is asked does
@@ -59,6 +61,16 @@ class TakenApart:
                     if parameter is not None and parameter.dim() == 3:
                         skipped[f"{name}.{part}"] = reason
         self.found = {name: pair for name, pair in self.found.items() if name in kept}
+
+    def settle(self) -> None:
+        """Give dense linears that stay storage of their own, so that what they were views of is
+        freed, and files take them."""
+        for _, new in self.found.values():
+            for module in new.modules():
+                if not isinstance(module, nn.Linear) or isinstance(module, QuantizedModule):
+                    continue
+                for parameter in module.parameters(recurse=False):
+                    parameter.data = parameter.detach().clone(memory_format=torch.contiguous_format)
 
     def _owner(self, layer: str) -> str:
         """Return the module that a layer is an expert's of; empty where it is none's."""

@@ -146,6 +146,7 @@ def quantize_(
         experts.put_back()
         raise
     layers = _replace(model, targets, skipped, rounding, options)
+    experts.settle()
     products = None if example is None else fuse_(model, example_inputs=example)
     report = _report(model, targets, rounding, layers, before, options)
     return replace(report, products=products, average=average)

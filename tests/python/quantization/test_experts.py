@@ -251,6 +251,23 @@ def test_experts_that_are_skipped_stay_as_they_were(skip: Any) -> None:
     assert not any(".experts.0." in name for name in report.layers)
 
 
+@pytest.mark.parametrize("name", ["Mixtral", "gpt-oss"])
+@pytest.mark.parametrize("part", ["experts.0", "experts.*.w2", "experts.*.up_proj"])
+def test_some_linears_of_experts_stay_dense(tmp_path: Path, name: str, part: str) -> None:
+    """They are views of a tensor of all experts before, and are written as their own."""
+    model = model_of(name)
+    mixed_gemm.quantize_(model, "w4a16", group_size=32, skip=[*DEFAULT_SKIP, part])
+    linears = [x for x in experts_of(model).modules() if isinstance(x, nn.Linear)]
+    dense = [x.weight for x in linears if not isinstance(x, mixed_gemm.Linear)]
+    assert len(dense) == {"experts.0": 3}.get(
+        part, 4 * (part.endswith("w2") == (name == "Mixtral"))
+    )
+    assert all(x.untyped_storage().nbytes() == x.nbytes and x.is_contiguous() for x in dense)
+    model.save_pretrained(tmp_path)
+    again = mixed_gemm.from_pretrained(tmp_path, dtype=torch.float32)
+    assert torch.equal(again(IDS).logits, model(IDS).logits)
+
+
 @pytest.mark.parametrize("by", ["torch", "accelerate"])
 def test_experts_with_hooks_stay_as_they_were(by: str) -> None:
     model = model_of("Mixtral")
