@@ -5,7 +5,8 @@
 The dense experts are transformers' own, by each of its ways to compute them; all sides have the
 same weights, rows and routing, and take turns. ``balanced``: each token goes to experts drawn
 without regard to the others. ``skewed``: a fifth of the experts gets four fifths of the choices.
-Between two calls a buffer larger than the caches is written, so that no weight stays in them.
+Calls are timed one by one, since experts wait for the GPU and no CUDA graph takes them. Between two
+calls a buffer larger than the caches is written, so that no weight stays in them.
 """
 
 from __future__ import annotations

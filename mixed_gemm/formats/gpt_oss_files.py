@@ -89,34 +89,29 @@ def one_by_one(owners: dict[str, TensorFile]) -> dict[str, TensorFile]:
     Raises:
         CheckpointError: blocks or scales of an expert have another shape or dtype.
     """
-    packed = {name.removesuffix("_blocks") for name in owners if _is_blocks(name, owners)}
+    packed = {name.removesuffix("_blocks") for name in owners if _is_blocks(name)}
     if not packed:
         return owners
-    found, parts = dict[str, Any](), dict[int, dict[str, _Part]]()
+    found, parts = dict[str, Any](), dict[Any, dict[str, _Part]]()
     for name, file in owners.items():
         match = _STACKED.fullmatch(name)
         if match is None or name.rpartition("_")[0] not in packed or match["what"] not in _ROLES:
             found[name] = file
             continue
         _check(name, match["what"], file)
-        shown = parts.setdefault(id(file), {})
+        shown = parts.setdefault(file, {})
         for linear, rows in _ROWS[match["part"]].items():
             for expert in range(file.shape(name)[0]):
                 role = _ROLES[match["what"]]
                 whole = f"{match['owner']}.{expert}.{linear}.{role}"
                 shown[whole] = _Part(name, expert, rows)
-                found[whole] = file
-    files = {number: OneByOne(_file_of(owners, number), shown) for number, shown in parts.items()}
-    for number, shown in parts.items():
-        found |= dict.fromkeys(shown, files[number])
+                found[whole] = file  # keeps its place in the order of the files
+    for file, shown in parts.items():
+        found |= dict.fromkeys(shown, OneByOne(file, shown))
     return found
 
 
-def _file_of(owners: Mapping[str, TensorFile], number: int) -> TensorFile:
-    return next(file for file in owners.values() if id(file) == number)
-
-
-def _is_blocks(name: str, owners: Mapping[str, TensorFile]) -> bool:
+def _is_blocks(name: str) -> bool:
     return name.endswith("_blocks") and _STACKED.fullmatch(name) is not None
 
 
