@@ -1,4 +1,4 @@
-// Host pack and unpack: one gather over the map of weight_layout.h. Padding holds q = 0.
+// Host pack and unpack, by the map of weight_layout.h. Padding holds q = 0.
 #pragma once
 #include <cstdint>
 
