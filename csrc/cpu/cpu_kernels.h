@@ -20,6 +20,7 @@
 #include "core/tile.h"
 #include "cpu/float8_kernels.h"
 #include "cpu/integer_kernels.h"
+#include "problem/gated_activation.h"
 
 namespace mixed_gemm::cpu {
 
@@ -167,6 +168,15 @@ struct CpuKernels {
   void (*from_float)(const float* from, int64_t count, ElementType element, void* to);
 
   const Float8Kernels* float8;
+
+  // to[i] += from[i] * factor, each rounded once.
+  void (*add_multiple)(const float* from, int64_t count, float factor, float* to);
+
+  // row[i] becomes its activation.
+  void (*activate_row)(Activation activation, float* row, int64_t count);
+
+  // gate[i] becomes the gated activation of gate[i] and up[i].
+  void (*gate_row)(const Gate& by, float* gate, const float* up, int64_t count);
 
   bool decodes(WeightType weight) const { return fp32.dense.decodes(weight); }
 

@@ -2,7 +2,6 @@
 // one rounding into d.
 #pragma once
 #include "cpu/call_shape.h"
-#include "epilogue/activation.h"
 
 namespace mixed_gemm::cpu {
 
@@ -26,9 +25,7 @@ class EpilogueCpu {
       if (p.bias) {
         for (int64_t j = 0; j < count; ++j) tile[j] += bias_.data()[column + j];
       }
-      if (p.activation != Activation::kIdentity) {
-        for (int64_t j = 0; j < count; ++j) tile[j] = activate(p.activation, tile[j]);
-      }
+      shape_.kernels.activate_row(p.activation, tile, count);
       char* to = static_cast<char*>(p.d) + ((row + r) * p.n + column) * element_bytes(p.element);
       shape_.kernels.from_float(tile, count, p.element, to);
     }

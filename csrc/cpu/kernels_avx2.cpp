@@ -3,14 +3,24 @@
 #include "cpu/integer_avx2.h"
 #include "cpu/vector_avx2.h"
 #include "cpu/vector_dense.h"
+#include "cpu/vector_gate.h"
+#include "cpu/vector_multiples.h"
 
 namespace mixed_gemm::cpu {
 
 const CpuKernels& avx2_kernels() {
-  static constexpr CpuKernels kKernels = {
-      "avx2",         Avx2::kLanes,     make_operand_kernels<Avx2>(),
-      nullptr,        nullptr,          &kIntegerAvx2,
-      to_float<Avx2>, from_float<Avx2>, &kFloat8Avx2};
+  static constexpr CpuKernels kKernels = {"avx2",
+                                          Avx2::kLanes,
+                                          make_operand_kernels<Avx2>(),
+                                          nullptr,
+                                          nullptr,
+                                          &kIntegerAvx2,
+                                          to_float<Avx2>,
+                                          from_float<Avx2>,
+                                          &kFloat8Avx2,
+                                          add_multiple<Avx2>,
+                                          activate_row<Avx2::kLanes>,
+                                          gate_row<Avx2::kLanes>};
   return kKernels;
 }
 

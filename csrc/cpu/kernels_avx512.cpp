@@ -6,6 +6,8 @@
 #include "cpu/integer_avx512.h"
 #include "cpu/vector_avx512.h"
 #include "cpu/vector_dense.h"
+#include "cpu/vector_gate.h"
+#include "cpu/vector_multiples.h"
 
 namespace mixed_gemm::cpu {
 
@@ -18,7 +20,10 @@ const CpuKernels& avx512_kernels() {
                                           &kIntegerAvx512,
                                           to_float<Avx512>,
                                           from_float<Avx512>,
-                                          &kFloat8Avx512};
+                                          &kFloat8Avx512,
+                                          add_multiple<Avx512>,
+                                          activate_row<Avx512::kLanes>,
+                                          gate_row<Avx512::kLanes>};
   return kKernels;
 }
 

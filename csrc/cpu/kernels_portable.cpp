@@ -1,11 +1,13 @@
 // The readable reference: plain C++ for any machine. A tile is decoded word by word with the map of
 // weight_layout.h; everything after that is a loop over [k][lane].
+#include <cmath>
 #include <cstring>
 
 #include "core/half_arithmetic.h"
 #include "cpu/cpu_kernels.h"
 #include "cpu/float8_portable.h"
 #include "cpu/integer_portable.h"
+#include "cpu/vector_gate.h"
 #include "layout/code_places.h"
 #include "layout/weight_layout.h"
 
@@ -13,6 +15,7 @@ namespace mixed_gemm::cpu {
 namespace {
 
 constexpr int kLanes = 8;
+constexpr int kGateLanes = 4;  // of vectors that every machine has
 constexpr int kBlockRows = 8;
 constexpr int kDenseColumns = kUnitsPerPanel * kLanes;
 
@@ -159,6 +162,10 @@ void from_float(const float* from, int64_t count, ElementType element, void* to)
   }
 }
 
+void add_multiple(const float* from, int64_t count, float factor, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = std::fma(from[i], factor, to[i]);
+}
+
 // The kernels for every weight type: other sets leave those that they do not decode to these.
 template <typename... Weights>
 constexpr OperandKernels operand_kernels(WeightList<Weights...>) {
@@ -177,9 +184,18 @@ constexpr OperandKernels operand_kernels(WeightList<Weights...>) {
 }  // namespace
 
 const CpuKernels& portable_kernels() {
-  static constexpr CpuKernels kKernels = {"portable", kLanes,     operand_kernels(WeightTypes()),
-                                          nullptr,    nullptr,    &kIntegerPortable,
-                                          to_float,   from_float, &kFloat8Portable};
+  static constexpr CpuKernels kKernels = {"portable",
+                                          kLanes,
+                                          operand_kernels(WeightTypes()),
+                                          nullptr,
+                                          nullptr,
+                                          &kIntegerPortable,
+                                          to_float,
+                                          from_float,
+                                          &kFloat8Portable,
+                                          add_multiple,
+                                          activate_row<kGateLanes>,
+                                          gate_row<kGateLanes>};
   return kKernels;
 }
 
