@@ -16,14 +16,15 @@ enum class Kind : uint8_t {
   kOptionalInt,
   kBool,
   kFloat,
+  kOptionalFloat,
   kText,
   kDtype,
   kPair,  // two ints
   kOptionalPair,
 };
-constexpr const char* kKindNames[] = {"Tensor", "Tensor?",    "Tensor", "Tensor[]",
-                                      "int",    "int?",       "bool",   "float",
-                                      "str",    "ScalarType", "int[2]", "int[2]?"};
+constexpr const char* kKindNames[] = {"Tensor",     "Tensor?", "Tensor", "Tensor[]", "int",
+                                      "int?",       "bool",    "float",  "float?",   "str",
+                                      "ScalarType", "int[2]",  "int[2]?"};
 
 struct Argument {
   const char* name = "";
@@ -68,7 +69,10 @@ constexpr Argument optional_integer(const char* name) { return {name, Kind::kOpt
 constexpr Argument boolean(const char* name, const char* fallback) {
   return {name, Kind::kBool, fallback};
 }
-constexpr Argument real(const char* name) { return {name, Kind::kFloat}; }
+constexpr Argument real(const char* name, const char* fallback = nullptr) {
+  return {name, Kind::kFloat, fallback};
+}
+constexpr Argument optional_real(const char* name) { return {name, Kind::kOptionalFloat, "None"}; }
 constexpr Argument text(const char* name, const char* fallback = nullptr) {
   return {name, Kind::kText, fallback};
 }

@@ -230,8 +230,10 @@ Answer check_view(const Contract& contract, const Rule& r, const View& v, Given&
 }
 
 bool is_given(const Contract& contract, int at, const Given& given) {
-  return contract.arguments[at].is_tensor() ? given.views[at].is_given()
-                                            : given.lists[at] != nullptr;
+  const Argument& argument = contract.arguments[at];
+  if (argument.is_tensor()) return given.views[at].is_given();
+  if (argument.kind == Kind::kOptionalFloat) return given.list_sizes[at] != 0;
+  return given.lists[at] != nullptr;
 }
 
 Answer check_rule(const Contract& contract, const Rule& r, Given& given) {
@@ -245,8 +247,13 @@ Answer check_rule(const Contract& contract, const Rule& r, Given& given) {
       return {};
     case Rule::kChoice:
       return check_choice(r, given);
-    case Rule::kRange:
     case Rule::kPositive:
+      if (contract.arguments[r.at].kind == Kind::kOptionalFloat &&
+          !is_given(contract, r.at, given)) {
+        return {};
+      }
+      return check_number(r, given);
+    case Rule::kRange:
     case Rule::kPair:
       return check_number(r, given);
     default:

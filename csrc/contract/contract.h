@@ -15,7 +15,7 @@ struct Result {
   enum Form : uint8_t { kLike, kLeading, kSizes, kMade, kText };
   Form form = kLike;
   const char* like = "";  // also whose device and, where none is said, dtype it has
-  Size sizes[2]{};
+  Size sizes[3]{};
   int dims = 0;
   Dtype dtype = Dtype::kOther;
   const char* dtype_of = "";  // an argument that says the dtype
@@ -57,9 +57,13 @@ constexpr Result leading(const char* like, const Size& last) {
   result.sizes[result.dims++] = last;
   return result;
 }
-constexpr Result matrix(const char* on, const Size& rows, const Size& columns) {
+constexpr Result vector(const char* on, const Size& size) {
   Result result = result_of(Result::kSizes, on);
-  result.sizes[result.dims++] = rows;
+  result.sizes[result.dims++] = size;
+  return result;
+}
+constexpr Result matrix(const char* on, const Size& rows, const Size& columns) {
+  Result result = vector(on, rows);
   result.sizes[result.dims++] = columns;
   return result;
 }
@@ -161,6 +165,15 @@ constexpr RuleList<(kCounts + ...)> together(const Rule (&... lists)[kCounts]) {
   };
   (add(lists, kCounts), ...);
   return all;
+}
+
+// The rules on one weight for as many of them, which lie behind each other in each tensor.
+template <size_t kCount>
+constexpr RuleList<kCount> of_each(const Size& count, RuleList<kCount> rules) {
+  for (Rule& rule : rules.items) {
+    if (rule.kind == Rule::kShape) rule = rule.of_each(count);
+  }
+  return rules;
 }
 
 std::string schema_text(const Contract& contract);

@@ -31,7 +31,7 @@ struct Rule {
     kWhole,
     kRequire,
   };
-  static constexpr int kMostDims = 2;
+  static constexpr int kMostDims = 3;
 
   Kind kind = kRequire;
   const char* argument = "";
@@ -88,6 +88,14 @@ struct Rule {
   constexpr Rule may_be_transposed() const {
     Rule copy = *this;
     copy.transposable = true;
+    return copy;
+  }
+  // The shape of as many of these, with their number in front.
+  constexpr Rule of_each(const Size& count) const {
+    Rule copy = *this;
+    for (int i = copy.dims++; i > 0; --i) copy.sizes[i] = sizes[i - 1];
+    copy.sizes[0] = count;
+    copy.transposable = false;
     return copy;
   }
   // Adds the values of these symbols to the refusal.

@@ -16,10 +16,12 @@ enum class Symbol : uint8_t {
   kInChannels,
   kOutChannels,
   kWords,
+  kExperts,
+  kChoices,
 };
-constexpr const char* kSymbolNames[] = {"M",          "N",  "K",  "bits", "group_size",
-                                        "block_size", "Ci", "Co", "words"};
-constexpr int kSymbols = 9;
+constexpr const char* kSymbolNames[] = {"M",  "N",  "K",     "bits", "group_size", "block_size",
+                                        "Ci", "Co", "words", "E",    "top_k"};
+constexpr int kSymbols = 11;
 
 class Size {
  public:
@@ -59,7 +61,8 @@ constexpr Size operator/(const Size& a, const Size& b) { return {a, b, Size::kOv
 // The tables of ops are written with these.
 constexpr Symbol M = Symbol::kM, N = Symbol::kN, K = Symbol::kK, Bits = Symbol::kBits,
                  GroupSize = Symbol::kGroupSize, BlockSize = Symbol::kBlockSize,
-                 Ci = Symbol::kInChannels, Co = Symbol::kOutChannels, Words = Symbol::kWords;
+                 Ci = Symbol::kInChannels, Co = Symbol::kOutChannels, Words = Symbol::kWords,
+                 Experts = Symbol::kExperts, Choices = Symbol::kChoices;
 constexpr Size operator*(Symbol a, const Size& b) { return Size(a) * b; }
 constexpr Size operator/(Symbol a, const Size& b) { return Size(a) / b; }
 

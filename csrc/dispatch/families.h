@@ -8,6 +8,10 @@
 #include "dense/gemm.h"
 #include "dense/scaled.h"
 #include "dispatch/pointwise.h"
+#include "grouped_multistage/family.h"
+#include "grouped_plain/family.h"
+#include "grouped_skinny/family.h"
+#include "grouped_wgmma/family.h"
 #include "multistage/family.h"
 #include "scaled/family.h"
 #include "scaled_skinny/family.h"
@@ -25,6 +29,10 @@ struct FamiliesOf;
 template <>
 struct FamiliesOf<GemmProblem> {
   using List = FamilyList<Skinny, Multistage, Wgmma, DenseGemm>;
+};
+template <>
+struct FamiliesOf<GroupedGemmProblem> {
+  using List = FamilyList<GroupedSkinny, GroupedMultistage, GroupedWgmma, GroupedPlain>;
 };
 template <>
 struct FamiliesOf<ScaledMmProblem> {

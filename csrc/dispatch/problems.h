@@ -4,10 +4,12 @@
 #include "problem/block_gemm.h"
 #include "problem/conv.h"
 #include "problem/gemm.h"
+#include "problem/grouped_gemm.h"
 #include "problem/scaled_mm.h"
 
 #define MIXED_GEMM_PROBLEMS(X) \
   X(GemmProblem)               \
+  X(GroupedGemmProblem)        \
   X(ScaledMmProblem)           \
   X(BlockGemmProblem)          \
   X(ConvProblem)               \

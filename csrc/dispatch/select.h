@@ -12,6 +12,7 @@
 #include "problem/block_gemm.h"
 #include "problem/conv.h"
 #include "problem/gemm.h"
+#include "problem/grouped_gemm.h"
 #include "problem/scaled_mm.h"
 
 namespace mixed_gemm {

@@ -18,6 +18,15 @@ struct OutputParams {
   Element* d;                   // [m, n], contiguous
   int n;
   Activation activation;
+
+  // The same for the columns of an expert, whose values lie behind those of the expert before it.
+  __device__ OutputParams of_expert(int expert) const {
+    OutputParams own = *this;
+    const int64_t before = int64_t{expert} * n;
+    if (channel_scale != nullptr) own.channel_scale += before;
+    if (bias != nullptr) own.bias += before;
+    return own;
+  }
 };
 
 // The values of 8 columns: `missing` where there are none, or past n.

@@ -43,6 +43,7 @@ struct WorkSplit {
   Divisor by_run;        // of tiles: kRun rows of them
   Divisor by_last_rows;  // of the last run, where it has fewer
 
+  static constexpr bool kHasExperts = false;  // whether items say whose weight they take
   static constexpr int kRun = 8;  // rows of tiles that neighbouring workers share columns of B over
 
   // count: slices of a tile when sliced, workers when stream-K. The work steps of stream-K must be

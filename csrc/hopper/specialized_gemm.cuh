@@ -16,7 +16,7 @@ namespace mixed_gemm {
 // Mainloop_: request() for one thread, multiply() for the multiplying warps. Output::Writer:
 // request() asks for what it reads of a tile's rows and columns, before the tile is multiplied;
 // store() runs the epilogue, store_partials() leaves the sums of a slice. Schedule: what a block
-// does, as WorkSplit says it.
+// does, as WorkSplit says it; where its items have experts, both enter() an item's expert first.
 template <typename Config, typename Mainloop_, typename Output, typename Schedule = WorkSplit>
 struct SpecializedGemm {
   using Mainloop = Mainloop_;
@@ -57,10 +57,11 @@ struct SpecializedGemm {
     Config::barriers_are_made();
     if (!elected) return;
     Mainloop mainloop(p.copies, storage);
-    for_each_item(p, [&](const WorkItem& item, int) {
+    for_each_item(p, [&](const auto& item, int) {
       make_before_wait(&storage, item.tile_m, item.tile_n, item.k_begin, item.k_end);
       pdl_wait();  // at once but for the first item
       pdl_launch_dependents();
+      if constexpr (Schedule::kHasExperts) mainloop.enter(item.expert);
       mainloop.request(p.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n,
                        item.k_begin, item.k_end);
     });
@@ -76,9 +77,13 @@ struct SpecializedGemm {
     pdl_wait();
     Mainloop mainloop(p.copies, storage);
     typename Output::Writer writer(p.output, storage);
-    for_each_item(p, [&](const WorkItem& item, int worker) {
+    for_each_item(p, [&](const auto& item, int worker) {
       Sums sums;
       sums.clear();
+      if constexpr (Schedule::kHasExperts) {
+        mainloop.enter(item.expert);
+        writer.enter(item.expert, item.row_end);
+      }
       writer.request(p.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n);
       mainloop.multiply(p.work.row0(item, Config::kTile.m), item.tile_n * Config::kTile.n,
                         item.k_begin, item.k_end, sums);
@@ -90,19 +95,21 @@ struct SpecializedGemm {
 
   template <typename Use>
   static __device__ void for_each_item(const Params& p, const Use& use) {
+    if constexpr (Schedule::kHasExperts) pdl_wait();  // for the list of items
     for (int worker = p.work.worker(static_cast<int>(blockIdx.x)); worker >= 0;
          worker -= p.blocks) {
       int done = 0;
       do {
-        const WorkItem item = p.work.item(worker, done);
+        const auto item = p.work.item(worker, done);
         use(item, worker);
         done += item.k_end - item.k_begin;
       } while (!p.work.is_last(worker, done));
     }
   }
 
-  static __device__ void reduce_and_store(const Params& p, const WorkItem& item, int worker,
-                                          Sums& sums, typename Output::Writer& writer) {
+  template <typename Item>
+  static __device__ void reduce_and_store(const Params& p, const Item& item, int worker, Sums& sums,
+                                          typename Output::Writer& writer) {
     const bool stream = p.work.split == SplitK::kStreamK;
     if (stream && item.k_begin > 0) {
       Shared::store(slot(p, worker), sums);

@@ -46,9 +46,9 @@ std::string gated() {
 }
 
 // A call as Python wrote it, in the order of the arguments: words, a line each (the dtype of a
-// tensor, or nothing where there is none; a dtype; a text; a float in hexadecimals), and numbers
-// (of a tensor its device, index, dims, sizes and strides; an int; the count and the items of a
-// list, of which an optional one that is not given has -1).
+// tensor, or nothing where there is none; a dtype; a text; a float in hexadecimals, or nothing),
+// and numbers (of a tensor its device, index, dims, sizes and strides; an int; the count and the
+// items of a list, of which an optional one that is not given has -1).
 class Description {
  public:
   Description(const std::string& words, const std::vector<int64_t>& numbers) : numbers_(numbers) {
@@ -112,6 +112,12 @@ class Description {
       case Kind::kFloat:
         given.reals[i] = std::strtod(word().c_str(), nullptr);
         return;
+      case Kind::kOptionalFloat: {
+        const std::string& text = word();
+        given.reals[i] = std::strtod(text.c_str(), nullptr);
+        given.list_sizes[i] = text.empty() ? 0 : 1;
+        return;
+      }
       case Kind::kInt:
       case Kind::kBool:
         given.numbers[i] = number();

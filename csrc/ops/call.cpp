@@ -68,6 +68,12 @@ void Call::take(StableIValue* stack) {
       case Kind::kFloat:
         given_.reals[i] = to<double>(stack[i]);
         break;
+      case Kind::kOptionalFloat: {
+        const auto number = to<std::optional<double>>(stack[i]);
+        given_.reals[i] = number.value_or(0);
+        given_.list_sizes[i] = number ? 1 : 0;
+        break;
+      }
       case Kind::kText:
         // torch's conversion to std::string would never free the copy that it makes.
         texts_[texts++] = to<StringHandle>(stack[i]);

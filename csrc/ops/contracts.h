@@ -13,7 +13,10 @@ extern const Contract kQconv2dInt8, kQconv2dInt8Config, kQconv2dInt8Configs;
 extern const Contract kAwqGemm, kAwqDequantize;
 extern const Contract kPackWeights, kUnpackWeights, kDequantizeWeights;
 extern const Contract kFloatGemm, kFloatGemmConfig, kPackCodes, kUnpackCodes, kDequantizeCodes;
+extern const Contract kGroupedGemm, kGroupedGemmConfig;
+extern const Contract kGroupedFloatGemm, kGroupedFloatGemmConfig;
 extern const Contract kPackConvWeights, kAwqRepack, kGptqRepack;
+extern const Contract kMoePermute, kMoeCombine, kGatedActivation;
 extern const Contract kSumOverRanks;
 
 inline constexpr const Contract* kContracts[] = {
@@ -45,9 +48,16 @@ inline constexpr const Contract* kContracts[] = {
     &kPackCodes,
     &kUnpackCodes,
     &kDequantizeCodes,
+    &kGroupedGemm,
+    &kGroupedGemmConfig,
+    &kGroupedFloatGemm,
+    &kGroupedFloatGemmConfig,
     &kPackConvWeights,
     &kAwqRepack,
     &kGptqRepack,
+    &kMoePermute,
+    &kMoeCombine,
+    &kGatedActivation,
     &kSumOverRanks,
 };
 

@@ -17,22 +17,24 @@ std::string index_text(const Tensor& t, int64_t flat) {
 }
 
 struct Range {
-  int low, high;
+  int64_t low, high;
 };
 
-// Refuses int8 values outside of a range, which is that of `of`.
+// Refuses values outside of a range, which is that of `of`.
+template <typename Int>
 void refuse_outside(const char* op, const char* argument, const Tensor& q, Range range,
                     const std::string& of, const char* hint) {
   if (q.numel() == 0) return;
   const Tensor host = on_host(q);
-  const auto* values = static_cast<const int8_t*>(host.const_data_ptr());
+  const auto* values = static_cast<const Int*>(host.const_data_ptr());
   const auto* end = values + host.numel();
   const auto* found =
-      std::find_if(values, end, [range](int8_t x) { return x < range.low || x > range.high; });
+      std::find_if(values, end, [range](Int x) { return x < range.low || x > range.high; });
   if (found == end) return;
-  wrong_value(op, {argument, joined("be in ", range.low, "..", range.high, " for ", of),
-                   joined(static_cast<int>(*found), " at index ", index_text(q, found - values)),
-                   "", hint});
+  wrong_value(
+      op, {argument, joined("be in ", range.low, "..", range.high, " for ", of),
+           joined(static_cast<int64_t>(*found), " at index ", index_text(q, found - values)), "",
+           hint});
 }
 
 }  // namespace
@@ -48,14 +50,21 @@ Tensor on_host(const Tensor& t) {
 void check_range(const char* op, const char* argument, const Tensor& q, int64_t bits) {
   if (bits == 8) return;  // int8 cannot leave it
   const int low = -(1 << (bits - 1));
-  refuse_outside(op, argument, q, {low, -low - 1}, joined("bits=", bits),
-                 "clamp it, or pack with bits=8");
+  refuse_outside<int8_t>(op, argument, q, {low, -low - 1}, joined("bits=", bits),
+                         "clamp it, or pack with bits=8");
 }
 
 void check_codes(const char* op, const char* argument, const Tensor& codes, WeightType weight) {
   const WeightInfo info = weight_info(weight);
   if (info.bits == 8) return;  // any int8 is the bits of one
-  refuse_outside(op, argument, codes, {0, (1 << info.bits) - 1}, info.name, "");
+  refuse_outside<int8_t>(op, argument, codes, {0, (1 << info.bits) - 1}, info.name, "");
+}
+
+void check_indices(const char* op, const char* argument, const Tensor& indices, int64_t low,
+                   int64_t high, const std::string& of) {
+  const bool wide = indices.scalar_type() == ScalarType::Long;
+  const auto refuse = wide ? refuse_outside<int64_t> : refuse_outside<int32_t>;
+  refuse(op, argument, indices, {low, high}, of, "");
 }
 
 }  // namespace mixed_gemm

@@ -12,6 +12,10 @@ void check_range(const char* op, const char* argument, const Tensor& q, int64_t 
 // Refuses int8 values of any shape that are no codes of a float weight, likewise.
 void check_codes(const char* op, const char* argument, const Tensor& codes, WeightType weight);
 
+// Refuses int32 or int64 values of any shape outside low..high, which is the range of `of`.
+void check_indices(const char* op, const char* argument, const Tensor& indices, int64_t low,
+                   int64_t high, const std::string& of);
+
 // A contiguous tensor on the CPU. One on a device is copied, so this waits for the device.
 Tensor on_host(const Tensor& t);
 

@@ -20,6 +20,7 @@
 #include "problem/conv.h"
 #include "problem/extents.h"
 #include "problem/gemm.h"
+#include "problem/grouped_gemm.h"
 #include "problem/integer_bits.h"
 #include "problem/scaled_mm.h"
 
@@ -99,9 +100,14 @@ struct PlannedWeight {
   std::vector<std::string> reasons, offers;
 };
 
+// experts: how many have such a weight, where rows belong to experts.
 std::string plan_of(const char* op, int64_t m, int64_t n, int64_t k, const std::string& dtype,
-                    const PlannedWeight& weight, int64_t group_size, const std::string& device) {
+                    const PlannedWeight& weight, int64_t group_size, const std::string& device,
+                    std::optional<int64_t> experts = {}) {
   std::vector<std::string> reasons = why_not_problem(m, n, k, group_size);
+  if (experts && *experts < 1) {
+    reasons.push_back("experts must be at least 1, got " + std::to_string(*experts));
+  }
   const auto element = find(kElementTypeNames, dtype);
   if (!weight.type) reasons.insert(reasons.begin(), weight.reasons.front());
   if (!element)
@@ -117,6 +123,7 @@ std::string plan_of(const char* op, int64_t m, int64_t n, int64_t k, const std::
     const int64_t group = nearest_group_size(k, group_size);
     if (group != group_size) offer("group_size", std::to_string(group));
     for (const std::string& x : weight.offers) nearest += (nearest.empty() ? "" : ", ") + x;
+    if (experts && *experts < 1) offer("experts", "1");
     if (!element) offer("dtype", json_string(kElementTypeNames[0]));
     return refused(reasons, nearest);
   }
@@ -129,7 +136,8 @@ std::string plan_of(const char* op, int64_t m, int64_t n, int64_t k, const std::
       *weight.type,
       {ScaleType::kActivations, group_size == -1 ? problem.k : group_size, *weight.zeros}};
   if (!info) return planned_cpu(cpu_path(problem));
-  return planned(problem, *info);
+  if (!experts) return planned(problem, *info);
+  return planned(GroupedGemmProblem{problem, *experts, nullptr}, *info);
 }
 
 std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bits,
@@ -148,6 +156,14 @@ std::string plan(int64_t m, int64_t n, int64_t k, std::string dtype, int64_t bit
   return plan_of("_plan", m, n, k, dtype, weight, group_size, device);
 }
 
+std::string weight_names_from(int first) {
+  std::string names;
+  for (int i = first; i < kNumWeights; ++i) {
+    names += (names.empty() ? "" : ", ") + std::string(kWeightNames.items[i]);
+  }
+  return names;
+}
+
 // The same for the product of packed floats, fpA_fpB_gemm.
 std::string plan_codes(int64_t m, int64_t n, int64_t k, std::string dtype, std::string name,
                        int64_t group_size, std::string device) {
@@ -157,15 +173,32 @@ std::string plan_codes(int64_t m, int64_t n, int64_t k, std::string dtype, std::
   if (found && *found >= kFirstFloat) {
     weight.type = static_cast<WeightType>(*found);
   } else {
-    std::string names;
-    for (int i = kFirstFloat; i < kNumWeights; ++i) {
-      names += (names.empty() ? "" : ", ") + std::string(kWeightNames.items[i]);
-    }
-    weight.reasons.push_back("weight must be one of " + names + ", got " + printable(name));
+    weight.reasons.push_back("weight must be one of " + weight_names_from(kFirstFloat) + ", got " +
+                             printable(name));
     weight.offers.push_back(json_string("weight") + ": " +
                             json_string(kWeightNames.items[kFirstFloat]));
   }
   return plan_of("_plan_codes", m, n, k, dtype, weight, group_size, device);
+}
+
+// The same for products whose rows belong to experts, of weights of any type.
+std::string plan_grouped(int64_t m, int64_t experts, int64_t n, int64_t k, std::string dtype,
+                         std::string name, int64_t group_size, std::string zero_mode,
+                         std::string device) {
+  PlannedWeight weight;
+  if (const auto found = find(kWeightNames.items, name)) {
+    weight.type = static_cast<WeightType>(*found);
+  } else {
+    weight.reasons.push_back("weight must be one of " + weight_names_from(0) + ", got " +
+                             printable(name));
+    weight.offers.push_back(json_string("weight") + ": " + json_string(kWeightNames.items[0]));
+  }
+  if (const auto mode = find(kZeroModeNames, zero_mode)) {
+    weight.zeros = static_cast<ZeroMode>(*mode);
+  } else {
+    weight.reasons.push_back("zero_mode must be none, sub or add, got " + printable(zero_mode));
+  }
+  return plan_of("_plan_grouped", m, n, k, dtype, weight, group_size, device, experts);
 }
 
 std::string plan_scaled_mm(int64_t m, int64_t n, int64_t k, std::string dtype,
@@ -267,6 +300,7 @@ std::string env() {
 MIXED_GEMM_KERNELS(CompositeExplicitAutograd, m) {
   m.impl("_plan", TORCH_BOX(&mixed_gemm::plan));
   m.impl("_plan_codes", TORCH_BOX(&mixed_gemm::plan_codes));
+  m.impl("_plan_grouped", TORCH_BOX(&mixed_gemm::plan_grouped));
   m.impl("_plan_scaled_mm", TORCH_BOX(&mixed_gemm::plan_scaled_mm));
   m.impl("_plan_block_quant_gemm", TORCH_BOX(&mixed_gemm::plan_block_quant_gemm));
   m.impl("_why_not_scaled", TORCH_BOX(&mixed_gemm::why_not_scaled));

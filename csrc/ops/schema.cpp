@@ -15,6 +15,9 @@ MIXED_GEMM_SCHEMAS(m) {
   m.def(
       "_plan_codes(int m, int n, int k, str dtype, str weight, int group_size, str device) -> str");
   m.def(
+      "_plan_grouped(int m, int experts, int n, int k, str dtype, str weight, int group_size, "
+      "str zero_mode, str device) -> str");
+  m.def(
       "_plan_scaled_mm(int m, int n, int k, str dtype, str out_dtype, str device, "
       "int[2]? block_size=None) -> str");
   m.def("_plan_block_quant_gemm(int m, int n, int k, int block_size, str device) -> str");

@@ -9,7 +9,8 @@
 
 namespace mixed_gemm {
 
-template <typename Element_, typename Weight_, int kMode_, int kRow_>
+// kGrouped_: whether rows belong to experts, and pointers begin with those of a block.
+template <typename Element_, typename Weight_, int kMode_, int kRow_, bool kGrouped_ = false>
 struct SkinnyGemmConfig {
   using Element = Element_;
   using Factor = FactorOf<Element, Weight_>;
@@ -17,6 +18,7 @@ struct SkinnyGemmConfig {
   static constexpr bool kBFloat16 = Format::kMantissaBits == BFloat16::kMantissaBits;
   using Weight = Weight_;
   static constexpr int kMode = kMode_;
+  static constexpr bool kGrouped = kGrouped_;
   static constexpr SkinnyScaleRows kScaleRows = kSkinnyModes[kMode];
   static constexpr ScaleMode kScales = skinny_scales(Weight::kType, kMode);
   static constexpr SkinnyConfig kRow = kSkinnyConfigs[kRow_];

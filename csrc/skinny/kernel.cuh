@@ -110,7 +110,7 @@ class SkinnyGemm {
         g_(threadIdx.x % 32 / 4),
         q_(threadIdx.x % 4),
         column0_(blockIdx.x * Config::kN),
-        row0_(blockIdx.y * Config::kM),
+        row0_(Config::kGrouped ? 0 : blockIdx.y * Config::kM),
         first_((Config::kSplits ? blockIdx.z * p_.share : 0) + warp_),
         tokens_(storage.warps[warp_].stages.tokens, p_.a + row0_ * p_.a_stride, p_.a_stride,
                 p_.m - row0_, p_.k, first_),

@@ -11,7 +11,8 @@
 
 namespace mixed_gemm {
 
-template <typename Element_, typename Weight_, int kMode, int kRow>
+// kGrouped_: whether rows belong to experts with a weight each.
+template <typename Element_, typename Weight_, int kMode, int kRow, bool kGrouped_ = false>
 struct WgmmaConfig
     : WarpRoles<wgmma_blocks(kWgmmaTileConfigs[kRow], Weight_::kType, kWgmmaModes[kMode])> {
   using Element = Element_;
@@ -22,6 +23,7 @@ struct WgmmaConfig
   static constexpr ScaleMode kScales = kWgmmaModes[kMode];
   static constexpr bool kScaled = is_scaled(kScales);
   static constexpr bool kZeros = kScales.zeros;
+  static constexpr bool kGrouped = kGrouped_;
   static constexpr TileConfig kTile = kWgmmaTileConfigs[kRow];
   static constexpr bool kHasTable = Weight::kHasBook;
   using Pairs = PairTable<Format, has_wide_table(kTile, Weight::kType)>;

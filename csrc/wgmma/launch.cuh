@@ -13,14 +13,17 @@
 
 namespace mixed_gemm {
 
-template <typename Config>
-using WgmmaGemm = SpecializedGemm<Config, WgmmaMainloop<Config>, WgmmaOutput<Config>>;
+template <typename Config, typename Schedule = WorkSplit>
+using WgmmaGemm = SpecializedGemm<Config, WgmmaMainloop<Config>, WgmmaOutput<Config>, Schedule>;
 
+// experts: whose weights and scales lie one behind the other.
 template <typename Config>
-int make_copies(const GemmProblem& p, typename WgmmaMainloop<Config>::Copies& copies) {
+int make_copies(const GemmProblem& p, int64_t experts,
+                typename WgmmaMainloop<Config>::Copies& copies) {
   using Layout = typename Config::Layout;
   const KernelExtents e = kernel_extents(p);
   const int64_t k_tiles = ceil_div(e.k, kTileK), line_bytes = k_tiles * kLineBytes;
+  const int64_t weight_rows = round_up(e.n, kPadN) / Layout::kInterleave;
   using Converter = typename Config::Converter;
   copies.staged =
       StagedScales(e.group_size, e.k, ZeroFolding::of<Converter>(p.scheme.scales.zeros));
@@ -28,7 +31,7 @@ int make_copies(const GemmProblem& p, typename WgmmaMainloop<Config>::Copies& co
   const BoxedMatrix weights{p.b_packed,
                             1,
                             line_bytes,
-                            round_up(e.n, kPadN) / Layout::kInterleave,
+                            weight_rows * experts,
                             line_bytes,
                             kLineBytes,
                             Config::kTile.n / Layout::kInterleave,
@@ -37,11 +40,15 @@ int make_copies(const GemmProblem& p, typename WgmmaMainloop<Config>::Copies& co
   const BoxedMatrix scales{p.scales,
                            kScaleBytes,
                            e.n,
-                           e.groups,
+                           e.groups * experts,
                            p.scale_stride * kScaleBytes,
                            Config::kTile.n,
                            copies.staged.rows.of_copy,
                            false};
+  if constexpr (Config::kGrouped) {
+    copies.of_weights = static_cast<int>(weight_rows);
+    copies.of_scales = e.groups;
+  }
   copies.unfolded_zeros = UnfoldedZeros(p, e);
   using Values = CodeValues<typename Config::Weight>;
   static_cast<Values&>(copies) =
@@ -55,19 +62,14 @@ int make_copies(const GemmProblem& p, typename WgmmaMainloop<Config>::Copies& co
   return error;
 }
 
-template <typename Config>
-int launch_wgmma(const GemmProblem& p, const Work& work) {
+// Fills in what the kernel reads, all but its work; returns a cudaError_t.
+template <typename Config, typename Params>
+int fill_params(const GemmProblem& p, int64_t experts, Params& params) {
   const KernelExtents e = kernel_extents(p);
-  using Kernel = WgmmaGemm<Config>;
   using Element = typename Config::Element;
-  constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
-  static_assert(
-      kSmemBytes <= wgmma_smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
-      "why_not filters by wgmma_smem_bytes()");
-  typename Kernel::Params params;
   constexpr int kLeastK = Config::kScaled ? kTileK / Config::kScaleRows : 0;  // of a row of scales
   if (!scales_fit(p, Config::kZeros, kLeastK)) return cudaErrorInvalidValue;
-  const int error = make_copies<Config>(p, params.copies);
+  const int error = make_copies<Config>(p, experts, params.copies);
   if (error != 0) return error;
   // More rows would overwrite weights, or the barriers of the last stage.
   const int rows = params.copies.staged.rows.of_tile;
@@ -79,6 +81,25 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
                             static_cast<Element*>(p.d), e.n, p.activation};
   params.output.p.m = e.m;
   params.output.p.partial_stride = round_up(e.n, kOutputsPerAccess);
+  return cudaSuccess;
+}
+
+template <typename Config, typename Kernel>
+constexpr int wgmma_kernel_bytes() {
+  constexpr int kSmemBytes = sizeof(typename Kernel::SharedStorage);
+  static_assert(
+      kSmemBytes <= wgmma_smem_bytes(Config::kTile, Config::Weight::kType, Config::kScales),
+      "why_not filters by wgmma_smem_bytes()");
+  return kSmemBytes;
+}
+
+template <typename Config>
+int launch_wgmma(const GemmProblem& p, const Work& work) {
+  const KernelExtents e = kernel_extents(p);
+  using Kernel = WgmmaGemm<Config>;
+  typename Kernel::Params params;
+  const int error = fill_params<Config>(p, /*experts=*/1, params);
+  if (error != 0) return error;
   params.work =
       WorkSplit::make(work.split, static_cast<int>(ceil_div(e.m, Config::kTile.m)),
                       static_cast<int>(ceil_div(e.n, Config::kTile.n)),
@@ -86,7 +107,8 @@ int launch_wgmma(const GemmProblem& p, const Work& work) {
   params.output.p.partials = params.slots = work.sums();
   params.flags = work.flags;
   params.blocks = std::min(work.resident, params.work.workers);
-  KernelLaunch shape = launch_of(work, params.blocks, Config::kThreads, kSmemBytes);
+  KernelLaunch shape =
+      launch_of(work, params.blocks, Config::kThreads, wgmma_kernel_bytes<Config, Kernel>());
   shape.even = work.pdl;
   return launch_kernel(specialized_gemm_kernel<Kernel, Config>, shape, params);
 }

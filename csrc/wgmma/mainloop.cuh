@@ -18,6 +18,12 @@
 
 namespace mixed_gemm {
 
+// From an expert to the next one, in rows of the tensor maps.
+struct ExpertRows {
+  int of_weights = 0, of_scales = 0;
+};
+struct OneWeight {};
+
 template <typename Config>
 class WgmmaMainloop {
   using Layout = typename Config::Layout;
@@ -58,7 +64,8 @@ class WgmmaMainloop {
 
  public:
   using Sums = typename Config::Sums;
-  struct Copies : CodeValues<typename Config::Weight> {
+  struct Copies : CodeValues<typename Config::Weight>,
+                  std::conditional_t<Config::kGrouped, ExpertRows, OneWeight> {
     CUtensorMap tokens, weights, scales, zeros;
     StagedScales staged;
     UnfoldedZeros unfolded_zeros;
@@ -85,10 +92,13 @@ class WgmmaMainloop {
     if constexpr (Config::kZeros) prefetch_map(copies.zeros);
   }
 
+  // Takes the weight of this expert from now on.
+  __device__ void enter(int expert) { expert_ = expert; }
+
   // --- the thread that issues the TMA loads ------------------------------------------------------
   // Asks for work steps [begin, end) of K (work_step_k()).
   __device__ void request(int row0, int column0, int begin, int end) {
-    const int weight_row = column0 / Layout::kInterleave;
+    const int weight_row = column0 / Layout::kInterleave + first_weight_row();
     const StagedRows& rows = copies_.staged.rows;
     const int scale_bytes = (Config::kZeros ? 2 : 1) * rows.of_tile * Config::kScaleRowBytes;
     GroupStarts starts = copies_.staged.starts(begin * kKTiles);
@@ -140,13 +150,13 @@ class WgmmaMainloop {
     }
     if constexpr (kAsksForWhole) {
       if (__any_sync(~0u, missed)) {
-        copies_.unfolded_zeros.template add<Config>(copies_.staged, row0, column0, begin, end,
-                                                    sums.data());
+        unfolded_zeros().template add<Config>(copies_.staged, row0, column0, begin, end,
+                                              sums.data());
       }
     } else if constexpr (kSumsFractions) {
       // A vote, since the compiler does not know that all have the same answer.
       if (__any_sync(~0u, missed)) {
-        Fractions(copies_.unfolded_zeros, copies_.staged, storage_.token_sums)
+        Fractions(unfolded_zeros(), copies_.staged, storage_.token_sums)
             .add(row0, column0, begin, end, sums.data());
       }
     }
@@ -161,13 +171,35 @@ class WgmmaMainloop {
   __device__ void request_scales(int tile, int column0, uint32_t full, uint32_t to) const {
     const StagedRows& rows = copies_.staged.rows;
     for (int row = 0; row < rows.of_tile; row += rows.of_copy) {
-      const int group = copies_.staged.group(tile, row);
+      const int group = first_scale_row(copies_.staged.group(tile, row));
       check_scale_rows(row + rows.of_copy);
       copy_box(copies_.scales, full, to + row * Config::kScaleRowBytes, column0, group);
       if constexpr (Config::kZeros) {
         copy_box(copies_.zeros, full, to + Config::kScaleBytes + row * Config::kScaleRowBytes,
                  column0, group);
       }
+    }
+  }
+
+  // Rows of the tensor maps, where those of an expert before end and its own begin. A copy of
+  // scales for a k-tile behind the end of K takes the expert's last ones, as the next expert's may
+  // be NaN.
+  __device__ int first_weight_row() const {
+    if constexpr (Config::kGrouped) return expert_ * copies_.of_weights;
+    return 0;
+  }
+  __device__ int first_scale_row(int group) const {
+    if constexpr (Config::kGrouped) {
+      const int rows = copies_.of_scales;
+      return expert_ * rows + min(group, max(0, rows - copies_.staged.rows.of_copy));
+    }
+    return group;
+  }
+  __device__ decltype(auto) unfolded_zeros() const {
+    if constexpr (Config::kGrouped) {
+      return copies_.unfolded_zeros.of_rows_from(expert_ * copies_.of_scales);
+    } else {
+      return (copies_.unfolded_zeros);
     }
   }
 
@@ -359,6 +391,7 @@ class WgmmaMainloop {
   Position position_;
   uint32_t last_barrier_;
   uint32_t word_offset_;  // made for every run: kept between these it is spilled
+  int expert_ = 0;        // whose weight is multiplied
 };
 
 }  // namespace mixed_gemm

@@ -25,7 +25,12 @@ struct WgmmaOutput {
   struct Shared {};
   class Writer {
    public:
-    __device__ Writer(const WgmmaOutput& output, Shared&) : output_(output) {}
+    __device__ Writer(const WgmmaOutput& output, Shared&) : all_(output), output_(output) {}
+    // Stores rows of this expert from now on, which end at row_end.
+    __device__ void enter(int expert, int row_end) {
+      output_.p.output = all_.p.output.of_expert(expert);
+      output_.p.m = row_end;
+    }
     __device__ void request(int, int) {}
     // Stores the sums of a thread in the tile at (row0, column0), for a slice of a parallel split.
     __device__ void store_partials(const float* sums, int slice, int row0, int column0) {
@@ -51,7 +56,8 @@ struct WgmmaOutput {
       for (int t = 0; t < Config::kRowTiles; ++t) use(t, column0 + Config::column(warp, t));
     }
 
-    const WgmmaOutput& output_;
+    const WgmmaOutput& all_;
+    std::conditional_t<Config::kGrouped, WgmmaOutput, const WgmmaOutput&> output_;
   };
 
  private:

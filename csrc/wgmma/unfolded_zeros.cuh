@@ -24,6 +24,15 @@ struct UnfoldedZeros {
         n(e.n),
         k(e.k) {}
 
+  // The same of scales and zero points that begin so many rows later.
+  __device__ UnfoldedZeros of_rows_from(int row) const {
+    UnfoldedZeros later = *this;
+    const int64_t elements = row * scale_stride;
+    later.scales = static_cast<const uint16_t*>(scales) + elements;
+    later.zeros = static_cast<const uint16_t*>(zeros) + elements;
+    return later;
+  }
+
   // t - zero point, where t is what the offsets hold (dequant/folding_converter.h), from the low
   // half of what fold() leaves.
   template <typename Config>

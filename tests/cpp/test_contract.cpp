@@ -26,12 +26,14 @@ constexpr Argument kArguments[] = {
     pair("stride", "1").keyword(),
     real("scale").keyword(),
     optional_pair("blocks").keyword(),
+    optional_real("limit").keyword(),
+    real("alpha", "1.0").keyword(),
 };
 constexpr auto kRules =
     placed(kArguments,
            {floats("a").with_hint("a.half()"), rows("a"), rank("w", 2), bind(N, "w", 1),
             require(refuse_seven), range("bits", 2, 8), choice("mode", kModes, 1), two("stride"),
-            positive("scale"), same_dtype("w", "a"),
+            positive("scale"), positive("limit"), same_dtype("w", "a"),
             shape("w", {groups(K, GroupSize), N}).because_of({K, GroupSize}).may_be_transposed(),
             dtype("bias", Dtype::kInt8, " (signed)"),
             shape("bias", {rounded_up(N, 64) * Bits / 8}).without("blocks"),
@@ -60,6 +62,7 @@ struct Sample {
     given.numbers[3] = 4, given.numbers[4] = 32;
     given.texts[5] = "sub";
     given.reals[7] = 1;
+    given.list_sizes[9] = 0;
   }
   std::string refusal() {
     describe();
@@ -148,6 +151,16 @@ TEST(Contract, ScalarsAreRefusedInTheOrderOfTheRules) {
   EXPECT_EQ(sample.refusal(), "value: scale must be positive and finite, got nan");
 }
 
+TEST(Contract, AnOptionalNumberIsCheckedWhereItIsGiven) {
+  Sample sample;
+  sample.given.reals[9] = -1;
+  EXPECT_EQ(sample.refusal(), "");
+  sample.given.list_sizes[9] = 1;
+  EXPECT_EQ(sample.refusal(), "value: limit must be positive and finite, got -1");
+  sample.given.reals[9] = 2;
+  EXPECT_EQ(sample.refusal(), "");
+}
+
 TEST(Contract, TensorsComeBeforeDevicesAndStorages) {
   Sample sample;
   sample.describe();
@@ -182,8 +195,8 @@ TEST(Contract, ARuleMayHoldWhereAnotherArgumentIsGiven) {
 TEST(Contract, WritesItsSchema) {
   EXPECT_EQ(schema_text(kContract),
             "sample(Tensor a, Tensor w, Tensor? bias=None, *, int bits, int group_size=-1, str "
-            "mode=\"sub\", int[2] stride=1, float scale, int[2]? blocks=None) -> (Tensor d, Tensor "
-            "packed)");
+            "mode=\"sub\", int[2] stride=1, float scale, int[2]? blocks=None, float? "
+            "limit=None, float alpha=1.0) -> (Tensor d, Tensor packed)");
 }
 
 TEST(Contract, TellsPythonOfSymbolsAndResults) {
@@ -233,6 +246,8 @@ TEST(Contract, TellsWhatItsRulesAccept) {
       "[\"1\", true, [\"\", \"an int or two (height, width)\"]]",
       "[\"\", true, [\"\", \"positive and finite\"]]",
       "[\"None\", true, [\"\", \"\"]]",
+      "[\"None\", true, [\"\", \"positive and finite\"]]",
+      "[\"1.0\", true, [\"\", \"\"]]",
   };
   std::string expected;
   for (const char* one : kTold) expected += (expected.empty() ? "" : ", ") + std::string(one);

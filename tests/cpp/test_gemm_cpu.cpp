@@ -1,12 +1,11 @@
 // The CPU kernels on every path (each instruction set of this machine, fused and dense) against
 // float64. It is one file of more than 400 lines because all of it runs for each path of one
 // parameterized suite.
-#include <thread>
-
 #include "cpu/call_shape.h"
 #include "cpu/gemm/gemm_cpu.h"
 #include "cpu_bound.h"
 #include "cpu_case.h"
+#include "scattered_for.h"
 #include "tested_kernels.h"
 
 namespace mixed_gemm::test {
@@ -63,15 +62,6 @@ void for_each_scheme(const Body& body) {
   for (WeightType weight : kFloats) {
     for (ElementType element : kElements) body(weight, ZeroMode::kNone, element);
   }
-}
-
-// One thread for every few iterations, last range first.
-void scattered_for(int64_t begin, int64_t end, int64_t /*grain*/, const LoopBody& body) {
-  std::vector<std::thread> threads;
-  for (int64_t stop = end; stop > begin; stop -= 3) {
-    threads.emplace_back([&body, begin, stop] { body(std::max(begin, stop - 3), stop); });
-  }
-  for (auto& thread : threads) thread.join();
 }
 
 // Whether the numbers of the weight are kept as they are, in sums and beside scales.

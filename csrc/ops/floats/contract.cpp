@@ -1,6 +1,7 @@
 #include "ops/floats/contract.h"
 
 #include "ops/contracts.h"
+#include "ops/floats/weight.h"
 #include "ops/gemm/weight.h"
 #include "ops/host_values.h"
 
@@ -19,16 +20,6 @@ std::optional<Refusal> refuse_weight(Given& given) {
   return gemm::refuse_sizes(0, given, given[GroupSize]);
 }
 std::optional<Refusal> refuse_codes(Given& given) { return gemm::refuse_sizes(0, given, -1); }
-
-// The names of float weights, whose choice is the WeightType and binds the bits of its codes.
-constexpr Rule kWeight =
-    choice("weight", kWeightNames.items, kFirstFloat).binds(Bits, kWeightBits.items);
-
-constexpr const char* kPackedFrom = " (from mixed_gemm.pack_codes)";
-
-constexpr Rule kFactorRules[] = {dtype("factor", Dtype::kFloat32).with_hint("factor.float()"),
-                                 shape("factor", {N})};
-constexpr Rule kScaleRules[] = {floats("scales"), gemm::by_group("scales")};
 
 constexpr Argument kGemmArguments[] = {
     tensor("a"),
@@ -53,10 +44,8 @@ constexpr Rule kGemmSizes[] = {floats("a").with_hint("a.to(scales.dtype)"),
                                same_dtype("scales", "a").with_hint("scales.to(a.dtype)")};
 constexpr Rule kVectors[] = {same_dtype("bias", "a"), shape("bias", {N}),
                              same_dtype("pre_scale", "a"), shape("pre_scale", {K})};
-constexpr auto kGemmRules = placed(
-    kGemmArguments,
-    together(kGemmSizes, kScaleRules, gemm::packed_rules(kPackedFrom).items, kFactorRules, kVectors)
-        .items);
+constexpr auto kGemmRules =
+    placed(kGemmArguments, together(kGemmSizes, weight_rules().items, kVectors).items);
 constexpr auto kGemmResults = given_by(kGemmArguments, {leading("a", N)});
 
 constexpr Argument kPackArguments[] = {tensor("codes"), text("weight")};
@@ -86,14 +75,10 @@ constexpr Argument kDequantizeArguments[] = {
     integer("k").keyword().binds(K),
     dtype_argument("dtype").keyword()};
 constexpr Rule kDequantizeNumbers[] = {floats("dtype"), kWeight, require(refuse_weight)};
-constexpr auto kDequantizeRules = placed(
-    kDequantizeArguments,
-    together(kDequantizeNumbers, kScaleRules, gemm::packed_rules(kPackedFrom).items, kFactorRules)
-        .items);
+constexpr auto kDequantizeRules =
+    placed(kDequantizeArguments, together(kDequantizeNumbers, weight_rules().items).items);
 constexpr auto kDequantizeResults =
     given_by(kDequantizeArguments, {matrix("scales", N, K).in_dtype_of("dtype")});
-
-WeightType chosen(const Call& call, int at) { return static_cast<WeightType>(call.number(at)); }
 
 // b_packed, scales and factor are the same arguments behind each other in both ops.
 GemmProblem problem_with_factor(Call& call, int packed, int weight) {

@@ -24,11 +24,11 @@ std::optional<Refusal> refuse_sizes(int64_t m, const Given& given, int64_t group
                                            nearest_group_size(k, group_size), " is accepted")};
 }
 
-std::optional<Refusal> refuse_packed_k(Given& given) {
+std::optional<Refusal> refuse_packed_k(const Given& given, int dims) {
   const View& packed = given.views[kPackedOfProduct];
   const int64_t k = given[K], bits = given[Bits];
-  if (packed.dims != 2 || round_up(k, kPadK) * bits / 8 == packed.sizes[1]) return {};
-  const uint64_t packed_k = static_cast<uint64_t>(packed.sizes[1]) * (8 / bits);
+  if (packed.dims != dims || round_up(k, kPadK) * bits / 8 == packed.last_size()) return {};
+  const uint64_t packed_k = static_cast<uint64_t>(packed.last_size()) * (8 / bits);
   return value_fault({"K of a", "fit b_packed",
                       joined("K=", k, " (padded ", round_up(k, kPadK), ") and b_packed ",
                              sizes_text(packed.sizes, packed.dims),
@@ -39,7 +39,7 @@ GemmProblem integers_of(Call& call, const WeightPlaces& at) {
   return weight_of(call, at, *integer_weight(call[Bits]));
 }
 
-GemmProblem weight_of(Call& call, const WeightPlaces& at, WeightType weight) {
+GemmProblem codes_of(Call& call, const WeightPlaces& at, WeightType weight) {
   GemmProblem p;
   p.n = call[N], p.k = call[K];
   p.element = call.element(at.scales);
@@ -49,6 +49,12 @@ GemmProblem weight_of(Call& call, const WeightPlaces& at, WeightType weight) {
       has_zeros ? static_cast<ZeroMode>(call.number(at.zero_mode)) : ZeroMode::kNone;
   p.scheme = {weight, {ScaleType::kActivations, group_size, zero_mode}};
   p.b_packed = static_cast<const uint8_t*>(call.aligned(at.packed, 16));
+  return p;
+}
+
+GemmProblem weight_of(Call& call, const WeightPlaces& at, WeightType weight) {
+  GemmProblem p = codes_of(call, at, weight);
+  const bool has_zeros = p.scheme.scales.zeros != ZeroMode::kNone;
   p.scale_stride = call.matrices(at.scales, has_zeros ? at.zeros : at.scales);
   p.scales = call.data(at.scales);
   p.zeros = has_zeros ? call.data(at.zeros) : nullptr;

@@ -14,9 +14,12 @@ std::optional<Refusal> refuse_sizes(int64_t m, const contract::Given& given, int
 std::optional<Refusal> refuse_product(int64_t m, const contract::Given& given, int64_t group_size);
 
 // Says that it is K of a that does not fit, where the shape of b_packed is asked later and could
-// not.
+// not. dims: of b_packed, 3 where it has a weight for each expert.
 constexpr int kPackedOfProduct = 1;  // the place of b_packed in every product
-std::optional<Refusal> refuse_packed_k(contract::Given& given);
+std::optional<Refusal> refuse_packed_k(const contract::Given& given, int dims);
+inline std::optional<Refusal> refuse_packed_k(contract::Given& given) {
+  return refuse_packed_k(given, 2);
+}
 
 constexpr contract::Rule by_group(const char* name) {
   using namespace contract;
@@ -44,7 +47,9 @@ struct WeightPlaces {
   int packed, scales;
   int zeros = -1, zero_mode = -1;  // of an op whose weights may have zero points
 };
-// Fills in n, k, element (of the scales), scheme and the tensors.
+// Fills in n, k, element (of the scales), scheme and b_packed.
+GemmProblem codes_of(Call& call, const WeightPlaces& at, WeightType weight);
+// The same with scales and zeros, as matrices of one stride.
 GemmProblem weight_of(Call& call, const WeightPlaces& at, WeightType weight);
 // The integers of the bits that the call says.
 GemmProblem integers_of(Call& call, const WeightPlaces& at);

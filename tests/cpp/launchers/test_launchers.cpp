@@ -7,6 +7,9 @@
 #include "conv/launchers.h"
 #include "core/build.h"
 #include "grid/launcher_table.h"
+#include "grouped_multistage/launchers.h"
+#include "grouped_skinny/launchers.h"
+#include "grouped_wgmma/launchers.h"
 #include "multistage/launchers.h"
 #include "skinny/launchers.h"
 #include "wgmma/launchers.h"
@@ -55,6 +58,21 @@ TEST(Launchers, OfSkinnyAreThoseThatAreCompiled) {
 TEST(Launchers, OfWgmmaAreThoseThatAreCompiled) {
   const int count = expect_launchers<WgmmaKernels>([](WeightType weight, int mode, int) {
     return this_build().wgmma && is_wgmma_compiled(weight, mode);
+  });
+  EXPECT_EQ(count > 0, this_build().wgmma);
+}
+
+TEST(Launchers, OfExpertsAreThoseThatAreCompiled) {
+  EXPECT_GT(expect_launchers<GroupedSkinnyKernels>([](WeightType weight, int mode, int row) {
+              return is_grouped_skinny_compiled(row, weight, mode);
+            }),
+            0);
+  EXPECT_GT(expect_launchers<GroupedMultistageKernels>([](WeightType weight, int mode, int) {
+              return is_grouped_multistage_compiled(weight, mode);
+            }),
+            0);
+  const int count = expect_launchers<GroupedWgmmaKernels>([](WeightType weight, int mode, int) {
+    return this_build().wgmma && is_grouped_wgmma_compiled(weight, mode);
   });
   EXPECT_EQ(count > 0, this_build().wgmma);
 }

@@ -1,0 +1,14 @@
+// The multistage kernels for rows of experts: a block takes a row block of an expert, by
+// blockIdx.y.
+#pragma once
+#include "core/family.h"
+#include "problem/grouped_gemm.h"
+
+namespace mixed_gemm {
+
+struct GroupedMultistage {
+  static const Family<GroupedGemmProblem> plan;
+  static Run<GroupedGemmProblem> run;
+};
+
+}  // namespace mixed_gemm

@@ -1,0 +1,6 @@
+#include "grouped_skinny/tables.cuh"
+
+namespace mixed_gemm {
+template const GroupedSkinnyKernels::Launchers&
+GroupedSkinnyKernels::launchers<ElementType::kBFloat16, WeightType::kE2M1>(int);
+}  // namespace mixed_gemm

@@ -1,0 +1,6 @@
+#include "grouped_wgmma/tables.cuh"
+
+namespace mixed_gemm {
+template const GroupedWgmmaKernels::Launchers&
+GroupedWgmmaKernels::launchers<ElementType::kBFloat16, WeightType::kE2M1>(int);
+}  // namespace mixed_gemm

@@ -1,0 +1,6 @@
+#include "grouped_wgmma/tables.cuh"
+
+namespace mixed_gemm {
+template const GroupedWgmmaKernels::Launchers&
+GroupedWgmmaKernels::launchers<ElementType::kFloat16, WeightType::kInt4>(int);
+}  // namespace mixed_gemm
