@@ -11,6 +11,7 @@ from torch import Tensor
 from .. import ops, reference
 from ..reference import conv as of_conv
 from ..reference import floats as of_floats
+from ..reference import moe as of_moe
 from ..reference import scaled as of_scaled
 from ..selection.planning import plan
 from .draw import BITS, GROUP, Here, K, M, N, bounded, equal
@@ -125,3 +126,11 @@ def qconv2d_int8(here: Here) -> float:
     scale = here.scales(24, dtype=torch.float32)
     out = ops.qconv2d_int8(here(images), here(w), here(scale), **options)
     return equal(out, of_conv.qconv2d_int8(images, w, scale, **options))
+
+
+def gated_activation(here: Here) -> float:
+    a = here.normal(M, K)
+    options: dict[str, Any] = {"activation": "swiglu_oai", "limit": 1.0, "alpha": 1.702}
+    out = ops.gated_activation(here(a), **options)
+    bound = of_moe.gated_error_bound(a, **options)
+    return bounded(out, (of_moe.gated_activation(a, **options), bound))

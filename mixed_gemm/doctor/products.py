@@ -20,7 +20,7 @@ from torch import Tensor
 from .. import ops, reference
 from ..reference.examples import Example
 from ..selection.planning import why_not
-from . import of_products, of_weights
+from . import of_grouped, of_products, of_weights
 from .draw import Here, K, M, N, equal
 
 
@@ -71,6 +71,14 @@ PRODUCTS: dict[str, Callable[[Here], float]] = {
     "fpA_intB_gemm_config": of_products.gemm_by_name,
     "fpA_fpB_gemm": lambda here: of_products.float_gemm(here, ops.fpA_fpB_gemm),
     "fpA_fpB_gemm_config": of_products.float_gemm_by_name,
+    "grouped_fpA_intB_gemm": lambda here: of_grouped.gemm(here, ops.grouped_fpA_intB_gemm),
+    "grouped_fpA_intB_gemm_config": lambda here: of_grouped.gemm(
+        here, of_grouped.by_name("grouped_fpA_intB_gemm")
+    ),
+    "grouped_fpA_fpB_gemm": lambda here: of_grouped.float_gemm(here, ops.grouped_fpA_fpB_gemm),
+    "grouped_fpA_fpB_gemm_config": lambda here: of_grouped.float_gemm(
+        here, of_grouped.by_name("grouped_fpA_fpB_gemm")
+    ),
     "scaled_mm": lambda here: of_products.scaled(here, "plain"),
     "scaled_mm of float8": lambda here: of_products.scaled(here, "float8"),
     "scaled_mm_azp": lambda here: of_products.scaled(here, "azp"),
@@ -79,6 +87,7 @@ PRODUCTS: dict[str, Callable[[Here], float]] = {
     "awq_gemm": of_products.awq_gemm,
     "qconv2d": of_products.qconv2d,
     "qconv2d_int8": of_products.qconv2d_int8,
+    "gated_activation": of_products.gated_activation,
     **{op: functools.partial(of_example, op, example) for op, example in examples().items()},
     "pack_weights, unpack_weights": of_weights.pack_weights,
     "pack_codes, unpack_codes": of_weights.pack_codes,
@@ -93,6 +102,8 @@ PRODUCTS: dict[str, Callable[[Here], float]] = {
 
 def why_skipped(op: str, device: str) -> str | None:
     """Tell why a GPU on which the library runs has no kernel for this op."""
+    if op.startswith("grouped_") and op.endswith("_config") and device != "cpu":
+        return "plan() names no configuration for the rows of experts"
     if op != "scaled_mm of float8":
         return None
     refused = why_not(M, N, K, dtype=torch.float8_e4m3fn, device=device)

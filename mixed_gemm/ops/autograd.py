@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ def _silu_derivative(v: Tensor, x: Tensor) -> Tensor:
 
 # activation -> f(v, pre-activation): v times the derivative there. It acts on each element alone,
 # so it is its own transpose and serves gradients and tangents alike.
-_ACTIVATION_DERIVATIVE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+ACTIVATION_DERIVATIVE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda v, x: _aten.threshold_backward(v, x, 0),
     "relu6": lambda v, x: _aten.hardtanh_backward(v, x, 0, 6),
     "gelu": lambda v, x: _aten.gelu_backward(v, x),
@@ -49,13 +49,15 @@ _ACTIVATION_DERIVATIVE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Saved:
-    """The part of a call that a derivative may read: its arguments by name (without ``x`` and the
-    bias where there is no activation, so that no activations are kept alive), and two shapes."""
+    """The part of a call that a derivative may read: its arguments by name (without those that its
+    rule does not read, so that no activations are kept alive), the shapes of the first argument
+    that trains and of the first result, and the results that its rule keeps."""
 
     op: torch._ops.OpOverload[..., Any]
     arguments: dict[str, Any]
     x_shape: torch.Size
     output_shape: torch.Size
+    kept: tuple[Tensor, ...] = ()
 
     def linear(self, **changes: Tensor | None) -> Tensor:
         """Call the op without its activation."""
@@ -71,7 +73,7 @@ class Saved:
         activation = self.arguments.get("activation", "identity")
         if activation == "identity":
             return v
-        return _ACTIVATION_DERIVATIVE[activation](v, self.linear())
+        return ACTIVATION_DERIVATIVE[activation](v, self.linear())
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Rule:
     forward: (saved, dx, dbias or None) -> L(dx) + dbias.
     backward: (saved, grad) -> the transpose of L, applied to ``grad``.
     channel: the dimension of the result that the bias runs along.
+    spread: (saved, dbias) -> dbias as it is added to the result, where a row has one of several.
+    collect: (saved, grad) -> the transpose of that.
     """
 
     x: str
@@ -90,19 +94,72 @@ class Rule:
     forward: Callable[[Saved, Tensor, Tensor | None], Tensor] | None = None
     backward: Callable[[Saved, Tensor], Tensor] | None = None
     channel: int = -1
+    spread: Callable[[Saved, Tensor], Tensor] | None = None
+    collect: Callable[[Saved, Tensor], Tensor] | None = None
+    keeps: ClassVar[tuple[int, ...]] = ()
 
-    def tangent(self, saved: Saved, dx: Tensor | None, dbias: Tensor | None) -> Tensor:
+    @property
+    def trained(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.x, self.bias) if name)
+
+    def unread(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        return self.trained if arguments.get("activation", "identity") == "identity" else ()
+
+    def tangent(self, saved: Saved, tangents: Mapping[str, Tensor]) -> Tensor:
+        dx, dbias = tangents.get(self.x), tangents.get(self.bias)
         if dx is not None:
             assert self.forward is not None
             return saved.through_activation(self.forward(saved, dx, dbias))
         assert dbias is not None  # torch asks for a tangent only where an argument has one
+        if self.spread is not None:
+            return saved.through_activation(self.spread(saved, dbias))
         for _ in range(-1 - self.channel):
             dbias = dbias.unsqueeze(-1)
         return saved.through_activation(dbias.expand(saved.output_shape))
 
-    def bias_gradient(self, grad: Tensor) -> Tensor:
+    def bias_gradient(self, saved: Saved, grad: Tensor) -> Tensor:
+        if self.collect is not None:
+            return self.collect(saved, grad)
         others = [dim for dim in range(grad.dim()) if dim != grad.dim() + self.channel]
         return grad.sum(others) if others else grad
+
+    def gradients(self, saved: Saved, grad: Tensor, names: list[str]) -> dict[str, Tensor]:
+        grad = saved.through_activation(grad)
+        found = {}
+        if self.x in names:
+            assert self.backward is not None
+            found[self.x] = self.backward(saved, grad)
+        if self.bias in names:
+            found[self.bias] = self.bias_gradient(saved, grad)
+        return found
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """Derivatives of an op that is another function of its arguments. They are those of its first
+    result; the others have none.
+
+    trained: the arguments that train.
+    backward: (saved, gradient of the result, argument) -> its gradient.
+    forward: (saved, tangents by argument) -> that of the result.
+    drops: arguments that neither reads.
+    keeps: places of results that they read.
+    """
+
+    trained: tuple[str, ...]
+    backward: Callable[[Saved, Tensor, str], Tensor]
+    forward: Callable[[Saved, Mapping[str, Tensor]], Tensor]
+    drops: tuple[str, ...] = ()
+    keeps: tuple[int, ...] = ()
+
+    def unread(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        return self.drops
+
+    def tangent(self, saved: Saved, tangents: Mapping[str, Tensor]) -> Tensor:
+        return self.forward(saved, tangents)
+
+    def gradients(self, saved: Saved, grad: Tensor, names: list[str]) -> dict[str, Tensor]:
+        return {name: self.backward(saved, grad, name) for name in names}
 
 
 def through_op(x: str, bias: str = "") -> Callable[[Saved, Tensor, Tensor | None], Tensor]:
@@ -126,11 +183,11 @@ class Derivatives:
     """
 
     why: str
-    rule: Rule | None = None
+    rule: Rule | Formulas | None = None
     whys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def trains(self, name: str) -> bool:
-        return self.rule is not None and name in (self.rule.x, self.rule.bias)
+        return self.rule is not None and name in self.rule.trained
 
 
 def transforms_active() -> bool:
@@ -242,56 +299,62 @@ class _Derivative(_SingleLevelFunction):
             return call.below(args)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         call, *args = inputs
         op, rule = call.op, call.op.row.rule
         # The dispatcher drops what equals a default.
         arguments = {**op.defaults, **dict(zip(op.positional, args, strict=False)), **call.options}
-        ctx.x_shape = arguments[rule.x].shape if rule.x else torch.Size()
-        ctx.output_shape = output.shape
-        if arguments.get("activation", "identity") == "identity":
-            arguments.update({name: None for name in (rule.x, rule.bias) if name})
+        results = output if isinstance(output, tuple) else (output,)
+        ctx.results = len(results)
+        ctx.mark_non_differentiable(*results[1:])
+        ctx.x_shape = arguments[rule.trained[0]].shape
+        ctx.output_shape = results[0].shape
+        arguments.update({name: None for name in rule.unread(arguments)})
         tensors = {name: x for name, x in arguments.items() if isinstance(x, Tensor)}
         ctx.call, ctx.names, ctx.arguments = call, tuple(tensors), arguments
         for name in tensors:
             arguments[name] = None
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors.values())
+        kept = [results[i] for i in rule.keeps]
+        ctx.save_for_backward(*tensors.values(), *kept)
         if call.transformed:
-            ctx.save_for_forward(*tensors.values())
+            ctx.save_for_forward(*tensors.values(), *kept)
 
     @staticmethod
-    def saved(ctx: Any, tensors: tuple[Tensor | None, ...]) -> Saved:
-        arguments = {**ctx.arguments, **dict(zip(ctx.names, tensors, strict=True))}
-        return Saved(ctx.call.op.overload, arguments, ctx.x_shape, ctx.output_shape)
+    def saved(ctx: Any, tensors: tuple[Any, ...]) -> Saved:
+        count = len(ctx.names)
+        arguments = {**ctx.arguments, **dict(zip(ctx.names, tensors[:count], strict=True))}
+        return Saved(
+            ctx.call.op.overload, arguments, ctx.x_shape, ctx.output_shape, tensors[count:]
+        )
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         results: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
-        (grad,) = grads
+        grad = grads[0]
         if grad is None:
             return tuple(results)
         op, rule = ctx.call.op, ctx.call.op.row.rule
-        saved = _Derivative.saved(ctx, ctx.saved_tensors)
-        grad = saved.through_activation(grad)
         # The first argument is the call; the dispatcher drops trailing ones that are None.
-        for i, needed in enumerate(ctx.needs_input_grad):
-            if needed and op.positional[i - 1] == rule.x:
-                results[i] = rule.backward(saved, grad)
-            elif needed:
-                results[i] = rule.bias_gradient(grad)
+        needed = {
+            op.positional[i - 1]: i for i, needed in enumerate(ctx.needs_input_grad) if needed
+        }
+        found = rule.gradients(_Derivative.saved(ctx, ctx.saved_tensors), grad, list(needed))
+        for name, i in needed.items():
+            results[i] = found[name]
         return tuple(results)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor | tuple[Tensor | None, ...]:
         op, rule = ctx.call.op, ctx.call.op.row.rule
         given = dict(zip(op.positional, tangents[1:], strict=False))
         # The saved tensors are the dual ones. With their tangents taken off, the derivative can run
         # with forward mode on, for the transforms around this one.
         saved = _Derivative.saved(ctx, tuple(map(_primal, ctx.saved_tensors)))
         with forward_ad._set_fwd_grad_enabled(ctx.call.forward_mode):
-            tangent: Tensor = rule.tangent(saved, given.get(rule.x), given.get(rule.bias))
-        return tangent
+            trained = {name: x for name, x in given.items() if x is not None}
+            tangent: Tensor = rule.tangent(saved, trained)
+        return tangent if ctx.results == 1 else (tangent, *[None] * (ctx.results - 1))
 
 
 def _kernel(name: str, row: Derivatives) -> Callable[..., Any]:

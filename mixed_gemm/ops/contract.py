@@ -72,6 +72,7 @@ _DESCRIBED: dict[str, Callable[[Any], tuple[str | None, list[int]]]] = {
     "int?": lambda x: (None, [-1] if x is None else [1, int(_number(x))]),
     "bool": lambda x: (None, [int(_number(x))]),
     "float": lambda x: (float(_number(x)).hex(), []),
+    "float?": lambda x: ("" if x is None else float(_number(x)).hex(), []),
     "str": lambda x: (x, []),
     "ScalarType": lambda x: (_name(x), []),
     "int[2]": lambda x: (None, _list(x)),

@@ -15,8 +15,11 @@ from . import (
     conv_int8,
     conv_layout,
     floats,
+    gated,
     gemm,
+    grouped,
     layout,
+    moe,
     ranks,
     repack,
     rounding,
@@ -29,8 +32,11 @@ from .conv import qconv2d
 from .conv_int8 import qconv2d_int8
 from .conv_layout import pack_conv_weights
 from .floats import dequantize_codes, fpA_fpB_gemm, pack_codes, unpack_codes
+from .gated import gated_activation
 from .gemm import fpA_intB_gemm
+from .grouped import grouped_fpA_fpB_gemm, grouped_fpA_intB_gemm
 from .layout import dequantize_weights, pack_weights, unpack_weights
+from .moe import moe_combine, moe_permute
 from .rounding import quantize_fp8, quantize_per_tensor, quantize_per_token
 from .scaled import scaled_mm, scaled_mm_azp
 from .scaled_dynamic import scaled_mm_dynamic
@@ -47,8 +53,11 @@ FAMILIES = (
     awq,
     layout,
     floats,
+    grouped,
     conv_layout,
     repack,
+    moe,
+    gated,
     ranks,
 )
 
@@ -60,6 +69,11 @@ __all__ = [
     "dequantize_weights",
     "fpA_fpB_gemm",
     "fpA_intB_gemm",
+    "gated_activation",
+    "grouped_fpA_fpB_gemm",
+    "grouped_fpA_intB_gemm",
+    "moe_combine",
+    "moe_permute",
     "pack_codes",
     "pack_conv_weights",
     "pack_weights",

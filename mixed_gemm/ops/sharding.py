@@ -113,6 +113,7 @@ class Inner:
         there has to be more than one, since a scale that an op finds for all of it is no shard's.
     size: the integer argument that says how many elements a group has.
     without: arguments that each rank would add, or apply, to its term.
+    unit: how many elements of the first stay together.
     """
 
     what: str
@@ -120,6 +121,7 @@ class Inner:
     groups: str | None = None
     size: str | None = None
     without: tuple[str, ...] = ("bias", "activation")
+    unit: int = 1
 
     def cuts(self, sizes: Sizes, ranks: int) -> list[Cut]:
         """The cuts of a call of these sizes over so many ranks."""
@@ -132,6 +134,8 @@ class Inner:
             if self.size is not None and extents[0] != extents[1] * sizes[self.size][0]:
                 return []
         if any(x == 0 or x % ranks for x in extents) or any(x in sizes for x in self.without):
+            return []
+        if extents[0] % (self.unit * ranks):
             return []
         given = {name: dim for name, dim in self.dims.items() if name in sizes}
         return [Cut({name: dim % len(sizes[name]) for name, dim in given.items()}, summed=True)]

@@ -50,9 +50,14 @@ def _loop(op: Any, given: dict[str, Any], batched: tuple[str, ...], size: int) -
     if size == 0:  # without elements there is no call; the fake kernel tells the shape
         one = {name: x[:1].new_empty(x.shape[1:]) for name, x in given.items() if name in batched}
         on_meta = tree_map_only(Tensor, lambda x: x.to("meta"), {**given, **one})
-        result = op(**on_meta)
-        return given[batched[0]].new_empty((0, *result.shape), dtype=result.dtype)
-    return torch.stack([element(lambda x, i=i: x[i]) for i in range(size)])  # type: ignore[misc]
+        like = given[batched[0]]
+        return tree_map_only(
+            Tensor, lambda x: like.new_empty((0, *x.shape), dtype=x.dtype), op(**on_meta)
+        )
+    results = [element(lambda x, i=i: x[i]) for i in range(size)]  # type: ignore[misc]
+    if isinstance(results[0], tuple):
+        return tuple(torch.stack(x) for x in zip(*results, strict=True))
+    return torch.stack(results)
 
 
 def _rule(op_name: str, row: Batching) -> Callable[..., tuple[Any, Any]]:

@@ -48,7 +48,8 @@ class Plan:
     Attributes:
         problem: the question, in words.
         selected: name of the configuration, as ``fpA_intB_gemm_config`` takes it.
-        family: of kernels: skinny, multistage, wgmma, dequantize_dense, scaled, block, torch, cpu.
+        family: of kernels: skinny, multistage, wgmma, dequantize_dense, scaled, block, torch, cpu;
+            with experts grouped_skinny, grouped_multistage, grouped_wgmma, grouped_plain, cpu.
         reason: why this one.
         candidates: every legal configuration, the least predicted time first.
     """
@@ -177,6 +178,7 @@ def _question(
     device: torch.device | str | None,
     out_dtype: torch.dtype | str | None,
     weight: str | None,
+    experts: int | None = None,
 ) -> Question:
     if isinstance(problem, Linear):
         held = problem.weight
@@ -201,6 +203,10 @@ def _question(
     zero_mode = "none" if zero_mode is None else zero_mode
     check_zero_mode("plan", zero_mode, ("none", "sub", "add"))
     where = device_string(device)
+    if experts is not None:
+        experts = whole_number("plan", "experts", experts)
+        stored = f"int{bits}" if weight is None else str(weight)
+        return questions.grouped(m, experts, n, k, name, stored, group_size, zero_mode, where)
     if weight is not None:
         return questions.codes(m, n, k, name, str(weight), group_size, where)
     return Question(
@@ -222,13 +228,15 @@ def _ask(
     device: torch.device | str | None,
     out_dtype: torch.dtype | str | None,
     weight: str | None = None,
+    experts: int | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Return (the question in words, the answer of the library)."""
     _library.require()
     try:
         asked = _question(
-            problem, m_or_n, k, dtype, bits, group_size, zero_mode, device, out_dtype, weight
-        )
+            problem, m_or_n, k, dtype, bits, group_size, zero_mode, device, out_dtype, weight,
+            experts,
+        )  # fmt: skip
         return asked.text, asked.asked()
     except RuntimeError as error:
         raise ValueError(str(error)) from None
@@ -257,6 +265,7 @@ class _Asked(Protocol[Answer]):
         device: torch.device | str | None = ...,
         out_dtype: torch.dtype | str | None = ...,
         weight: str | None = ...,
+        experts: int | None = ...,
     ) -> Answer: ...
 
     @overload
@@ -288,6 +297,7 @@ def plan(
     device: torch.device | str | None = None,
     out_dtype: torch.dtype | str | None = None,
     weight: str | None = None,
+    experts: int | None = None,
 ) -> Plan:
     """Tell which kernel runs ``[m, k] @ [n, k].T``. Two forms: ``plan(m, n, k, dtype=...)`` and
     ``plan(module, m)``, which reads the rest off a ``mixed_gemm.Linear``. For activations of int8
@@ -304,6 +314,9 @@ def plan(
         zero_mode: None or "none" (symmetric), "sub" or "add".
         weight: None (integers of ``bits``), or the name of a float weight of ``fpA_fpB_gemm``, such
             as "e2m1": ``bits`` and ``zero_mode`` are not looked at then.
+        experts: None, or of how many experts each has such a weight: the plan is that of
+            ``grouped_fpA_intB_gemm``, or of ``grouped_fpA_fpB_gemm`` with a ``weight``, for ``m``
+            rows of all of them. How many rows each has is not known then, and taken to be chance.
         device: None is the current CUDA device when there is one, else the CPU; or a description
             such as "cuda:sm=80,sms=108,smem=166912" of a GPU that is not here.
 
@@ -313,7 +326,9 @@ def plan(
         TypeError: an extent is no whole number.
         ImportError: the library did not load.
     """
-    question, answer = _ask(m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype, weight)
+    question, answer = _ask(
+        m, n, k, dtype, bits, group_size, zero_mode, device, out_dtype, weight, experts
+    )
     refusal = _why_not(question, answer)
     if refusal is not None:
         raise ValueError(str(refusal))

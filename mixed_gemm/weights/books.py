@@ -13,6 +13,7 @@ from .codes import nearest_codes
 from .packed import PackedWeight
 from .question import Question
 from .rounding import checked_dense, groups_of
+from .row_blocks import by_rows
 from .scheme import Scheme
 from .tensor import Part
 
@@ -83,12 +84,17 @@ class BookWeight(PackedWeight):
         cls.check_group(where, scheme.group_size, weight.shape[1])
         if weight.is_meta:
             return cls.empty(tuple(weight.shape), scheme, device="meta", dtype=weight.dtype)
-        (n, k), x = weight.shape, groups_of(weight, scheme.group_size)
-        largest = x.abs().amax(-1, keepdim=True)
-        scaled = (x * (1 / largest.clamp(min=_LEAST))).clamp(-1, 1)
-        q = nearest_codes(scaled, scheme.weight_type).reshape(n, -1)[:, :k].contiguous()
-        scales = largest.squeeze(-1).t().contiguous().to(weight.dtype)
-        return cls._packed(where, q, scheme, {"scales": scales}, in_range=True)
+
+        def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
+            x = groups_of(rows, scheme.group_size)
+            largest = x.abs().amax(-1, keepdim=True)
+            scaled = (x * (1 / largest.clamp(min=_LEAST))).clamp(-1, 1)
+            codes = nearest_codes(scaled, scheme.weight_type).flatten(1)[:, : rows.shape[1]]
+            return codes.contiguous(), largest.squeeze(-1).to(rows.dtype)
+
+        q, scales = by_rows(rounded, weight)
+        tensors = {"scales": scales.t().contiguous()}
+        return cls._packed(where, q, scheme, tensors, in_range=True)
 
     def _codes(self) -> Tensor:
         n, k = self.shape

@@ -293,6 +293,9 @@ class QuantizedWeight:
             return None if x is None else x.to(dtype)
 
         has_own = self.scheme.weights.scale_dtype is not None
+        cast_ones = (None if has_own else self.scales, self.zeros, self.bias, self.pre_scale)
+        if all(x is None or x.dtype == dtype for x in cast_ones):
+            return self
         q, scales = self.q, self.scales if has_own else self.scales.to(dtype)
         small = None if self.is_fp8 or has_own else too_small(self.scales, dtype)
         if small is not None:

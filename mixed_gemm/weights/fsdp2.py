@@ -4,6 +4,7 @@ from those that it received.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,5 +62,15 @@ def gathered(
     if out is None:
         return whole, outputs
     for name, tensor in whole.tensors().items():
-        getattr(out, name).copy_(tensor)
+        target = getattr(out, name)
+        with _same_version(target):
+            target.copy_(tensor)
     return None
+
+
+def _same_version(target: Tensor) -> AbstractContextManager[None]:
+    """Have autograd take a tensor that is filled again for the one that the forward pass had, as
+    FSDP2 does with those that it fills itself."""
+    if target.is_inference():  # which has no version
+        return nullcontext()
+    return torch.autograd.grad_mode._unsafe_preserve_version_counter(target)

@@ -51,7 +51,12 @@ class IntegerWeight(PackedWeight):
         )
         if zeros is not None and scheme.zero_mode == "add":
             zeros = (-zeros.float() * scales.float()).to(scales.dtype)
-        return cls.from_quantized(q, scales, zeros, **scheme.gemm_options)
+        stored = scheme.gemm_options
+        mode = "none" if zeros is None else stored["zero_mode"]
+        kept = Scheme.weight_only(stored["bits"], stored["group_size"], mode)
+        tensors = {"scales": scales, "zeros": zeros}
+        # Codes are in range, to which they were clamped.
+        return cls._packed(f"mixed_gemm.{cls.__name__}.from_float", q, kept, tensors, in_range=True)
 
     @classmethod
     def from_quantized(

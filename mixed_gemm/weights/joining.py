@@ -78,6 +78,16 @@ class Joined:
     parts: tuple[dict[str, Tensor], ...]
 
 
+def row_step(weight: QuantizedTensor) -> int:
+    """The number of which the first row of each weight in a whole is a multiple.
+
+    Args:
+        weight: ``[N, K]``, one of them.
+    """
+    block = block_of(weight.scheme, tuple(weight.shape))  # rows of a block share a scale
+    return math.lcm(PAD_N, 1 if block is None else block[0])
+
+
 def joined(weights: Sequence[QuantizedTensor]) -> Joined:
     """The whole, with storage of its own, and the slices of it that are to be the parts of the
     weights. The weights are left alone.
@@ -87,8 +97,7 @@ def joined(weights: Sequence[QuantizedTensor]) -> Joined:
     """
     first = weights[0]
     kind, scheme, k = type(first), first.scheme, first.shape[1]
-    block = block_of(scheme, tuple(first.shape))  # rows of a block share a scale
-    step = math.lcm(PAD_N, 1 if block is None else block[0])
+    step = row_step(first)
     starts = [0]
     for weight in weights:
         starts.append(starts[-1] + -(-weight.shape[0] // step) * step)

@@ -31,6 +31,7 @@ class PlainWeight:
     """
 
     holders: weakref.WeakSet[Any] | None = None  # modules with a method ``follow_weight``
+    is_stacked: bool = False  # whether the parts are views of those of all experts of a layer
 
     def hold(self, weight: QuantizedTensor) -> None:
         """Take the parts of ``weight``."""
@@ -49,6 +50,11 @@ class PlainWeight:
         """Have all who hold this look at their weight again."""
         for module in list(self.holders or ()):
             module.follow_weight()
+
+    def part_replaced(self) -> None:
+        """Tell those who hold a stack of which the old part was a view."""
+        for module in self.holders or ():
+            module.tell_watch()
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies are held by nobody."""

@@ -75,6 +75,26 @@ def codes(m: int, n: int, k: int, dtype: str, weight: str, group_size: int, wher
     )
 
 
+def grouped(
+    m: int, experts: int, n: int, k: int, dtype: str, weight: str, size: int, zeros: str, where: str
+) -> Question:
+    """The question of ``grouped_fpA_intB_gemm`` and ``grouped_fpA_fpB_gemm``.
+
+    Args:
+        m: rows of all experts. dtype: name of the dtype of activations. weight: the type of codes,
+            "int4" and "int8" among them. size: elements of K that share a scale. zeros: none, sub
+            or add. where: the device, as the library knows it.
+    """
+    is_integer = weight.startswith("int")
+    op = "grouped_fpA_intB_gemm" if is_integer else "grouped_fpA_fpB_gemm"
+    told = f" zero_mode={zeros}" if is_integer else ""
+    return Question(
+        f"{op} M={m} E={experts} N={n} K={k} {dtype} {weight} group_size={size}{told} on {where}",
+        "_plan_grouped",
+        (m, experts, n, k, dtype, weight, size, zeros if is_integer else "none", where),
+    )
+
+
 def by_block(m: int, n: int, k: int, out: str, size: int, where: str) -> Question:
     """The question of ``block_quant_gemm``; its arguments are those of :func:`scaled`."""
     return Question(

@@ -63,6 +63,9 @@ def copied(weight: Weight, memo: dict[int, Any]) -> Weight:
     if id(weight) in memo:
         known: Weight = memo[id(weight)]
         return known
+    if getattr(weight.__dict__.get("_plain"), "is_stacked", False):
+        for part in weight.tensors().values():  # not all experts, for the copy of one of them
+            memo[id(part)] = part.clone(memory_format=torch.contiguous_format)
     state = copy.deepcopy(weight.__getstate__(), memo)
     made = unpickled(type(weight), tuple(weight.shape), weight.dtype, state)
     memo[id(weight)] = made

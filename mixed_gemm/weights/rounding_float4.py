@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .codes import nearest_codes
 from .rounding import groups_of
+from .row_blocks import by_rows, row_blocks
 
 _LARGEST = 6.0  # magnitude of e2m1
 _LARGEST_SCALE = 448.0  # magnitude of e4m3
@@ -67,9 +68,16 @@ def round_float4(
         codes int8 ``[N, K]``, scales bfloat16 ``[G, N]``, and the global scale float32 ``[N]``, the
         same for all, or None.
     """
-    x = groups_of(weight, group_size)
-    scale, whole = SCALES[scale_dtype](x.abs().amax(-1, keepdim=True))
-    codes = nearest_codes(x / (scale if whole is None else scale / whole), "e2m1")
-    codes = codes.flatten(1)[:, : weight.shape[1]].contiguous()
-    scales = scale.squeeze(-1).t().contiguous().to(torch.bfloat16)
-    return codes, scales, None if whole is None else whole.repeat(weight.shape[0])
+
+    def largest(rows: Tensor) -> tuple[Tensor]:
+        return (groups_of(rows, group_size).abs().amax(-1),)
+
+    (of_groups,) = by_rows(largest, weight)
+    scale, whole = SCALES[scale_dtype](of_groups)
+    real = scale if whole is None else scale / whole
+    codes = []
+    for rows in row_blocks(weight):
+        x = nearest_codes(groups_of(weight[rows], group_size) / real[rows, :, None], "e2m1")
+        codes.append(x.flatten(1)[:, : weight.shape[1]])
+    scales = scale.t().contiguous().to(torch.bfloat16)
+    return torch.cat(codes), scales, None if whole is None else whole.repeat(weight.shape[0])

@@ -32,4 +32,9 @@ def for_all_others(function: Rule) -> Rule:
 def answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The answer to one operator, some of whose arguments are quantized weights."""
     found = _RULES.get(func)
-    return (_OTHERS[0] if found is None else found)(func, args, kwargs)
+    if found is not None:
+        return found(func, args, kwargs)
+    # Operators that are made of others come as they are where no autograd stands before, which is
+    # so for tensors of inference mode: its parts may have rules.
+    parts = func.decompose(*args, **kwargs) if hasattr(func, "decompose") else NotImplemented
+    return _OTHERS[0](func, args, kwargs) if parts is NotImplemented else parts

@@ -251,20 +251,11 @@ class Scheme:
             input_activations: how activations are rounded; None leaves them in their dtype.
             scale_dtype: as of :class:`Side`.
         """
-        if block is not None:
-            strategy = "block"
-        elif not strategy:
-            strategy = "channel" if group_size == -1 else "group"
-        side = Side(
-            type=_kind_of(weight),
-            num_bits=8 if weight == FLOAT8 else WEIGHTS[weight].bits,
-            strategy=strategy,
-            group_size=None if group_size == -1 or block is not None else group_size,
-            symmetric=zero_mode == "none",
-            block=block,
-            scale_dtype=scale_dtype,
-        )
-        return cls(side, input_activations, zero_mode)
+        rows_columns = None if block is None else tuple(block)
+        return _of_file(
+            weight, group_size, zero_mode, strategy, rows_columns, input_activations,
+            scale_dtype,
+        )  # fmt: skip
 
     @classmethod
     def float4(cls, scale_dtype: str, group_size: int) -> Scheme:
@@ -537,6 +528,34 @@ def is_by_block(scheme: Scheme) -> bool:
     if size != -1 and (size < 1 or size % GROUP_STEP):
         return False
     return scheme == Scheme.w8a8_block(size, not scheme.has_zeros)
+
+
+# Layers of a model have few schemes, and each of these works its options out once.
+@functools.lru_cache(maxsize=1024, typed=True)
+def _of_file(
+    weight: str,
+    group_size: int,
+    zero_mode: str,
+    strategy: str,
+    block: tuple[int, int] | None,
+    input_activations: Side | None,
+    scale_dtype: str | None,
+) -> Scheme:
+    """``Scheme.of_file``, whose arguments these are."""
+    if block is not None:
+        strategy = "block"
+    elif not strategy:
+        strategy = "channel" if group_size == -1 else "group"
+    side = Side(
+        type=_kind_of(weight),
+        num_bits=8 if weight == FLOAT8 else WEIGHTS[weight].bits,
+        strategy=strategy,
+        group_size=None if group_size == -1 or block is not None else group_size,
+        symmetric=zero_mode == "none",
+        block=block,
+        scale_dtype=scale_dtype,
+    )
+    return Scheme(side, input_activations, zero_mode)
 
 
 # The schemes that a user may ask for by name.

@@ -106,6 +106,13 @@ def under_autocast(x: Tensor, *others: Tensor | None) -> tuple[Any, ...]:
     return tuple(None if tensor is None else tensor.to(dtype) for tensor in (x, *others))
 
 
+def _is_view_of_usual(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an operator returns a view of tensors that were made outside of inference mode, which
+    is then a tensor like them."""
+    made_there = any(isinstance(x, Tensor) and x.is_inference() for x in args)
+    return getattr(func, "is_view", False) and not made_there
+
+
 class Dispatched(Storageless):
     """A tensor whose operators are those of ``rules``; it has no numbers of its own."""
 
@@ -115,6 +122,9 @@ class Dispatched(Storageless):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if torch.is_inference_mode_enabled() and _is_view_of_usual(func, args):
+            with torch.inference_mode(False), torch.no_grad():
+                return answer(func, args, kwargs or {})
         return answer(func, args, kwargs or {})
 
 
@@ -543,6 +553,7 @@ class QuantizedTensor(Dispatched):
         plain = self.__dict__.get("_plain")
         if plain is not None and name in plain.__dict__:
             setattr(plain, name, value)
+            plain.part_replaced()
 
     def refuse_parts(self, tensors: Mapping[str, Tensor | None]) -> list[str]:
         """Every shape and dtype in ``tensors`` (by the names of parts, and "bias") that does not
