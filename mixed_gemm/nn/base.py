@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..ops.errors import dtype_name, wrong_value
 from ..weights import shards
 from ..weights.scheme import Scheme
 from ..weights.tensor import PART_NAMES, QuantizedTensor
@@ -58,6 +59,27 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
         """Width of the stored weights: 4 or 8."""
         return self.scheme.bits
 
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the weight is quantized, or a shard of one that is: ``layer.weight =
+        nn.Parameter(dense)`` puts a dense one in its place, which is multiplied by and saved as a
+        dense layer's."""
+        return self._quantized() is not None or self._sharded() is not None
+
+    def _dense_value(self, dtype: torch.dtype | None = None) -> Tensor:
+        """The weight in ``dtype``, its own when None, also where a dense one is in its place."""
+        if self.is_quantized:
+            return self.weight.dequantize(dtype)
+        dense = self.weight.detach()
+        return dense if dtype is None else dense.to(dtype)
+
+    def _refuse_dense(self, method: str) -> None:
+        """Raise ``ValueError`` where a dense weight is in the place of the quantized one."""
+        if not self.is_quantized:
+            kind = f"{type(self.weight).__name__} of {dtype_name(self.weight.dtype)}"
+            hint = f"{self.title}.from_float(layer.to_float(), ...) quantizes it again"
+            wrong_value(f"{self.title}.{method}", "weight", "be quantized", f"a {kind}", "", hint)
+
     def _quantized(self) -> QuantizedTensor | None:
         """The weight, unless it was replaced by another one (dense, or sharded)."""
         weight = self._parameters.get("weight")
@@ -98,12 +120,13 @@ class QuantizedModule(FollowsWeight, DenseUnlessAsked, LeafOfGraphs):
 
     def _in_place_of(self: Module, dense: nn.Linear | nn.Conv2d) -> Module:
         """Share the bias of ``dense`` with this module, which takes its mode, and return it."""
-        self.register_parameter("bias", dense._parameters["bias"])
+        if dense._parameters["bias"] is not self._parameters.get("bias", self):
+            self.register_parameter("bias", dense._parameters["bias"])
         return self.train(dense.training)
 
     def _like(self, dense: Dense) -> Dense:
         """Give ``dense`` the dequantized weight and our bias, which is shared, and return it."""
-        dense.weight = nn.Parameter(self.weight.dequantize())
+        dense.weight = nn.Parameter(self._dense_value())
         dense.register_parameter("bias", self._parameters["bias"])
         return dense.train(self.training)
 

@@ -241,8 +241,7 @@ class QuantizedConv2d(QuantizedModule, nn.Conv2d):
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[Co, Ci, Kh, Kw]`` filter in ``dtype`` (of the weight when None)."""
-        dense: Tensor = self.weight.dequantize(dtype)
-        return dense
+        return self._dense_value(dtype)
 
     def to_float(self) -> nn.Conv2d:
         """A dense ``nn.Conv2d`` with the dequantized filter. The bias is shared."""

@@ -18,6 +18,7 @@ from ..weights.rows import ROWS, RowsWeight
 from ..weights.scheme import Scheme, refined
 from ..weights.tensor import QuantizedTensor
 from .base import QuantizedModule
+from .own_embedding import empty_like, own_class
 from .tracing import is_traced_through, typed
 
 if TYPE_CHECKING:
@@ -124,12 +125,18 @@ class Embedding(QuantizedModule, nn.Embedding):
 
     @classmethod
     def around(cls, weight: QuantizedTensor, embedding: nn.Embedding) -> Embedding:
-        """A module that takes the place of ``embedding``.
+        """A module that takes the place of ``embedding``. One of a class of its model, such as
+        Gemma's, which scales rows, becomes a module of that class, too: its forward runs on
+        quantized rows.
 
         Args:
             weight: ``[V, D]``, shared.
             embedding: gives the module its padding_idx and mode (training or not).
         """
+        if own_class(embedding) is not nn.Embedding:
+            made: Embedding = empty_like(embedding, Embedding)
+            made.set_weight(weight)
+            return made
         module = cls.of_rows(weight)
         module.padding_idx = embedding.padding_idx
         return module.train(embedding.training)
@@ -186,18 +193,22 @@ class Embedding(QuantizedModule, nn.Embedding):
 
         Args:
             name: of the module in a checkpoint.
+
+        Raises:
+            ValueError: the weight is dense now.
         """
+        self._refuse_dense("to_quantized_weight")
         return self.weight.unpacked(name).with_fields(module="embedding")
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
         """The dense ``[V, D]`` weight in ``dtype`` (of the weight when None)."""
-        return self.weight.dequantize(dtype)
+        return self._dense_value(dtype)
 
     def to_float(self) -> nn.Embedding:
         """A dense ``nn.Embedding`` with the dequantized rows."""
         rows, columns = self.weight.shape
         dense = nn.Embedding(rows, columns, self.padding_idx, device="meta")
-        dense.weight = nn.Parameter(self.weight.dequantize())
+        dense.weight = nn.Parameter(self._dense_value())
         return dense.train(self.training)
 
     def extra_repr(self) -> str:

@@ -5,80 +5,49 @@ linears does so with experts then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import threading
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .._after_import import after_import
+from .expert import Expert, Form
+from .stacked_experts import StackedExperts, why_apart
+from .watch import Watch
 
-GATE_UP, UP, DOWN = "gate_up_proj", "up_proj", "down_proj"  # parameters, as transformers has them
-
-
-@dataclass(frozen=True)
-class Names:
-    """The names of an expert's linears, which are those that the files of its model have."""
-
-    gate: str = "gate_proj"
-    up: str = "up_proj"
-    down: str = "down_proj"
+MOST_RENEWALS = 8  # stacks that calls make of weights which are replaced again and again
+_STACKING = threading.RLock()
+_OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 
 
-@dataclass(frozen=True)
-class Form:
-    """How a module holds its experts.
+class Spread(Protocol):
+    """How ranks share the experts of a layer; ``distributed`` has it.
 
     Attributes:
-        count: of experts.
-        has_gate: whether one tensor has the columns of a gate beside those it multiplies.
-        is_transposed: whether weights are ``[E, K, N]``; else ``[E, N, K]``.
-        alternates: whether columns of gate and up alternate; else all of the gate come first.
-        is_sorted: whether the module takes as many rows for each expert, one expert after the
-            other, and no indices (Llama 4).
+        own: the numbers of the experts whose weights this rank has, or its share of.
     """
 
-    count: int
-    has_gate: bool
-    is_transposed: bool
-    alternates: bool
-    is_sorted: bool
+    own: range
 
-
-class Expert(nn.Module):
-    """The linears of one expert, by the names of :class:`Names`."""
-
-    def __init__(self, names: Names, linears: dict[str, nn.Module]) -> None:
-        super().__init__()
-        self.names = names
-        for name, linear in linears.items():
-            self.add_module(name, linear)
-
-    def forward(self, x: Tensor, owner: Experts) -> Tensor:
-        """The result of the expert for some tokens.
-
-        Args:
-            x: ``[T, hidden size]``. owner: whose expert it is.
-
-        Returns:
-            ``[T, hidden size]``.
-        """
-        linears, names = self._modules, self.names
-        up: Any = linears[names.up]
-        down: Any = linears[names.down]
-        gate: Any = linears.get(names.gate)
-        hidden = owner.gated(None if gate is None else gate(x), up(x))
-        return owner.finished(down(hidden))
+    def refuse_others(self) -> None: ...
+    def of_chosen(self, x: Tensor, index: Tensor, weights: Tensor) -> Tensor: ...
+    def of_sorted(self, x: Tensor) -> Tensor: ...
 
 
 class Experts(nn.Module):
     """The experts of one layer, each an :class:`Expert` by its number.
 
-    Rows are sorted by expert, each expert that has rows multiplies them, and the results of a token
+    Rows are sorted by expert, each expert multiplies those that it has, and the results of a token
     are weighted and added up in the order of its choices, so that a repeat gives the same bits.
-    Each call reads on the host how many rows each expert has: it waits for the GPU once, and cannot
-    be captured in a CUDA graph.
+    Where the weights of all experts are packed alike they lie in stacked tensors, and one product
+    of all experts follows the other, without a word from the host (``fused_moe``). Otherwise (other
+    kinds of weights, adapters, hooks, float32 on a GPU) each call reads on the host how many rows
+    each expert has: it waits for the GPU once, and cannot be captured in a CUDA graph.
 
     Args:
         source: the module of transformers. Its attributes and submodules are taken over, its
@@ -89,11 +58,22 @@ class Experts(nn.Module):
 
     Attributes:
         form, in_one_tensor: as given.
+        source_class, source_names, source_flags: the class of ``source``, the names of what was
+            taken over, and its private attributes; no class in what an older version pickled.
+        spread: how ranks share the work, where they do (``mixed_gemm.parallel``).
         starved: numbers of experts that compute all rows, too, before their own, so that
             calibration sees what the layer sees; these results are dropped.
     """
 
     form: Form
+    source_class: type[nn.Module] | None = None
+    source_names: tuple[str, ...] = ()
+    source_flags: Mapping[str, Any] = MappingProxyType({})
+    spread: Spread | None = None
+    _stacked: StackedExperts | None = None
+    _watch: Watch | None = None  # None where experts are to be looked at again
+    _apart: str = ""
+    _renewals: int = 0
 
     def __init__(
         self, source: nn.Module, form: Form, experts: list[Expert], in_one_tensor: bool = False
@@ -101,14 +81,18 @@ class Experts(nn.Module):
         super().__init__()
         kept = {x: y for x, y in source.__dict__.items() if not x.startswith("_")}
         self.__dict__.update({x: y for x, y in kept.items() if x != "training"})
+        self.source_class, self.source_names = type(source), (*kept, *source._modules)
+        private = source.__dict__.keys() - kept.keys() - _OF_EVERY_MODULE
+        self.source_flags = {x: source.__dict__[x] for x in sorted(private)}
         self.form, self.starved = form, frozenset[int]()
         self.in_one_tensor = in_one_tensor
         self._gate_of = getattr(type(source), "_apply_gate", None)
-        self._has_own_gate = self._gate_of is not None and not _is_default(self._gate_of)
+        self.has_own_gate = self._gate_of is not None and not _is_default(self._gate_of)
         for name, module in source._modules.items():
             self.add_module(name, module)
         for number, expert in enumerate(experts):
             self.add_module(str(number), expert)
+        self.register_load_state_dict_post_hook(_stack_again)  # type: ignore[no-untyped-call]
         self.train(source.training)
 
     @property
@@ -126,6 +110,12 @@ class Experts(nn.Module):
         assert isinstance(found, Expert)
         return found
 
+    @property
+    def own(self) -> dict[int, Expert]:
+        """The experts whose weights this process has, or its share of, by their numbers."""
+        numbers = range(self.form.count) if self.spread is None else self.spread.own
+        return {number: self.expert(number) for number in numbers}
+
     def gated(self, gate: Tensor | None, up: Tensor) -> Tensor:
         """Return what the second product multiplies, as the model's own code computes it.
 
@@ -135,7 +125,7 @@ class Experts(nn.Module):
         activation: Any = getattr(self, "act_fn", None)
         if gate is None:
             return activation(up)  # type: ignore[no-any-return]
-        if not self._has_own_gate:
+        if not self.has_own_gate:
             return activation(gate) * up  # type: ignore[no-any-return]
         whole = torch.stack((gate, up), -1).flatten(-2) if self.form.alternates else None
         gate_of: Any = self._gate_of
@@ -167,26 +157,124 @@ class Experts(nn.Module):
         """
         index = named.get("router_indices", top_k_index)
         weights = named.get("routing_weights", top_k_weights)
+        spread = self.spread
         if self.form.is_sorted:
-            return self._of_sorted(hidden_states)
+            of_sorted = self.of_sorted if spread is None else spread.of_sorted
+            return of_sorted(hidden_states)
         assert index is not None and weights is not None
-        return self._of_chosen(hidden_states, index, weights)
+        if spread is not None:
+            return spread.of_chosen(hidden_states, index, weights)
+        return self.of_chosen(hidden_states, index, weights)
 
-    def _of_sorted(self, x: Tensor) -> Tensor:
-        size = x.shape[-1]
-        rows = x.reshape(self.form.count, -1, size)
-        found = [expert(part, self) for part, expert in zip(rows, self.experts, strict=True)]
+    def of_chosen(self, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        """The results of the experts that are here, by their place among those.
+
+        Args:
+            x: ``[T, hidden size]``. index: int ``[T, k]``; others than 0 to their number add
+                nothing. weights: float ``[T, k]``.
+        """
+        if torch.compiler.is_compiling():
+            stacked = self._stacked  # gone as soon as a weight is replaced
+            if stacked is not None and not self.starved and stacked.multiplies(x):
+                return stacked.forward(self, x, index, weights)
+        return self._eagerly(x, index, weights)
+
+    def stack(self) -> bool:
+        """Put the weights of all experts into stacked tensors, of which those of the linears become
+        views, and tell whether that could be done. The first call does so by itself."""
+        self._renewals = 0
+        if self._stacked is None:
+            self._watch = None
+        self._look()
+        return self._stacked is not None
+
+    @property
+    def why_one_by_one(self) -> str:
+        """Why experts are not multiplied together; empty where they are. Calls in another dtype
+        than that of the weights, under autocast or with hooks go one by one in any case."""
+        self._look()
+        if self._stacked is None or self._stacked.is_fast:
+            return self._apart
+        return "weights are float32 on a GPU"
+
+    def _look(self) -> None:
+        """Stack what may have been replaced, unless a mode of torch records or fakes operators."""
+        if _get_current_dispatch_mode() is not None:
+            return
+        with _STACKING:
+            if self._watch is not None and self._watch.holds():
+                return
+            self._stacked = self._watch = None
+            if self.spread is not None:
+                self.spread.refuse_others()
+            self._apart = why_apart(self)
+            if not self._apart and self._renewals > MOST_RENEWALS:
+                self._apart = "weights are replaced again and again"
+            if not self._apart:
+                self._renewals += 1
+                try:
+                    self._stacked = StackedExperts(self)
+                except torch.OutOfMemoryError:
+                    self._apart = "there is no memory for another copy of the layer"
+            self._watch = Watch(self) if self._stacked is None else self._stacked.watch
+
+    def _stacked_for(self, x: Tensor) -> StackedExperts | None:
+        """The stack of the weights there are, where it multiplies ``x`` and no hook wants to see a
+        linear; none is made in a CUDA graph."""
+        if self.starved or _has_any_global_hook():  # type: ignore[no-untyped-call]
+            return None
+        if self._watch is None or not self._watch.holds():
+            if x.is_cuda and torch.cuda.is_current_stream_capturing():
+                return None
+            self._look()
+        found, watch = self._stacked, self._watch
+        if found is None or watch is None or not watch.holds():
+            return None
+        if watch.is_hooked or watch.traced or not found.multiplies(x):
+            return None
+        return found
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Experts:
+        was_stacked = self._stacked is not None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # each tensor by itself
+        if was_stacked and self._stacked is None:
+            self.stack()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            **self.__dict__,
+            "_stacked": None,
+            "_watch": None,
+        }  # the weights of a copy are apart
+
+    def of_sorted(self, x: Tensor) -> Tensor:
+        """The results of the experts that are here, each for as many rows.
+
+        Args:
+            x: ``[their number * T, hidden size]``, one expert after the other.
+        """
+        size, own = x.shape[-1], self.own.values()
+        rows = x.reshape(len(own), -1, size)
+        found = [expert(part, self) for part, expert in zip(rows, own, strict=True)]
         return torch.stack(found).reshape(-1, size)
 
-    def _of_chosen(self, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    def _eagerly(self, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        stacked = self._stacked_for(x)
+        if stacked is not None:
+            return stacked.forward(self, x, index, weights)
+        return self._one_by_one(x, index, weights)
+
+    def _one_by_one(self, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
         tokens, k = index.shape
         chosen, order = torch.sort(index.reshape(-1), stable=True)
-        numbers = torch.arange(self.form.count + 1, device=chosen.device, dtype=chosen.dtype)
+        own = self.own
+        numbers = torch.arange(len(own) + 1, device=chosen.device, dtype=chosen.dtype)
         edges = torch.searchsorted(chosen, numbers).tolist()  # rows of e: edges[e] to edges[e + 1]
         rows = x[order // k]
         parts = [rows.new_zeros(edges[0], x.shape[-1])]
-        for number, expert in enumerate(self.experts):
-            start, stop = edges[number : number + 2]
+        for place, (number, expert) in enumerate(own.items()):
+            start, stop = edges[place : place + 2]
             if number in self.starved:
                 expert(x[:], self)  # a tensor of its own, by which calibration tells layers apart
             if start < stop:
@@ -198,100 +286,31 @@ class Experts(nn.Module):
 
 
 def _keep_dynamo_out() -> None:
-    """Have torch.compile break its graph here: the loop follows the data."""
-    chosen: Any = Experts._of_chosen
-    Experts._of_chosen = torch.compiler.disable(chosen)  # type: ignore[method-assign,no-untyped-call]
+    """Have torch.compile break its graph here: the loop follows the data, and stacks that are made
+    here are in the next graph."""
+    eagerly: Any = Experts._eagerly
+    Experts._eagerly = torch.compiler.disable(eagerly)  # type: ignore[method-assign,no-untyped-call]
 
 
 after_import("torch._dynamo", _keep_dynamo_out)  # which takes seconds, for those who compile
+
+
+def _stack_again(experts: Experts, keys: Any) -> None:
+    """After a state_dict was loaded, weights may be others."""
+    experts._look()
 
 
 def _is_default(gate: Any) -> bool:
     return str(getattr(gate, "__name__", "")) == "_default_apply_gate"
 
 
-def form_of(module: nn.Module) -> Form | None:
-    """How a module holds experts that :class:`Experts` can take the place of; None of any other.
+def stack_experts(model: nn.Module) -> None:
+    """Stack the experts of a model whose weights are all there, one layer at a time, so that its
+    first call may be one that torch.compile traces.
 
     Args:
-        module: of transformers, whose class ``use_experts_implementation`` decorates, which says
-            how it computes; or one that takes sorted rows, as that of Llama 4.
+        model: any.
     """
-    weights = module._parameters
-    down, first = weights.get(DOWN), weights.get(GATE_UP, weights.get(UP))
-    if isinstance(module, Experts) or down is None or first is None or has_hooks(module):
-        return None
-    if down.dim() != 3 or first.dim() != 3 or len(first) != len(down):
-        return None
-    has_gate, said = GATE_UP in weights, getattr(module, "is_transposed", None)
-    wide, narrow = tuple(first.shape[1:]), tuple(down.shape[1:])
-    factor = 2 if has_gate else 1
-    fits = {
-        False: (narrow[1] * factor, narrow[0]) == wide,
-        True: (narrow[1], narrow[0] * factor) == wide,
-    }
-    is_sorted = said is None and type(module).__name__ == "Llama4TextExperts"
-    if said is None and not is_sorted:
-        return None  # nothing says what its code does beside the two products
-    is_transposed = True if is_sorted else bool(said)
-    if not fits[is_transposed] or getattr(module, "_is_expert_parallel", False):
-        return None
-    alternates = not getattr(module, "is_concatenated", True)
-    return Form(len(down), has_gate, is_transposed, alternates, is_sorted)
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether hooks of torch or of accelerate would be dropped with a module, or another forward
-    that somebody put on it."""
-    of_torch = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-    return bool(of_torch) or "forward" in module.__dict__ or hasattr(module, "_hf_hook")
-
-
-def apart(module: nn.Module, form: Form, names: Names | None = None) -> Experts:
-    """The same experts as linears, whose weights are views of the tensors of the module.
-
-    Args:
-        module: of :func:`form_of`. form: of it.
-        names: of the linears in the files of the model; None where these have none.
-    """
-    in_one_tensor, names = names is None, names or Names()
-    parameters: Any = module._parameters
-    first = GATE_UP if form.has_gate else UP
-    experts = []
-    for number in range(form.count):
-        wide = _part(parameters[first], number, form.is_transposed)
-        bias = _bias(parameters.get(f"{first}_bias"), number)
-        linears: dict[str, nn.Module] = {}
-        if form.has_gate:
-            half = len(wide) // 2
-            step = slice(0, None, 2), slice(1, None, 2)
-            gate, up = step if form.alternates else (slice(0, half), slice(half, None))
-            linears[names.gate] = _linear(wide[gate], None if bias is None else bias[gate])
-            linears[names.up] = _linear(wide[up], None if bias is None else bias[up])
-        else:
-            linears[names.up] = _linear(wide, bias)
-        down = _part(parameters[DOWN], number, form.is_transposed)
-        linears[names.down] = _linear(down, _bias(parameters.get(f"{DOWN}_bias"), number))
-        expert = Expert(names, linears)
-        expert.requires_grad_(parameters[first].requires_grad)
-        experts.append(expert)
-    return Experts(module, form, experts, in_one_tensor)
-
-
-def _part(stacked: Tensor, number: int, is_transposed: bool) -> Tensor:
-    found = stacked.detach()[number]
-    return found.t() if is_transposed else found
-
-
-def _bias(stacked: Tensor | None, number: int) -> Tensor | None:
-    return None if stacked is None else stacked.detach()[number]
-
-
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    n, k = weight.shape
-    made = nn.Linear(k, n, bias=False, device="meta", dtype=weight.dtype)
-    made.weight = nn.Parameter(weight, requires_grad=False)
-    made.register_parameter(
-        "bias", None if bias is None else nn.Parameter(bias, requires_grad=False)
-    )
-    return made
+    for module in model.modules():
+        if isinstance(module, Experts):
+            module.stack()

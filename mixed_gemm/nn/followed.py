@@ -17,9 +17,14 @@ from torch import nn
 from torch.compiler import is_dynamo_compiling
 
 from ..weights.tensor import QuantizedTensor
+from .hooked import TellsOfHooks
 
 # Attributes that follow the parameters, so that no copy of a module has them.
-FOLLOWING = ("plain_weight", "plain_bias", "_followed", "_set_aside", "piece")
+FOLLOWING = ("plain_weight", "plain_bias", "_followed", "_followed_bias", "_set_aside", "piece",
+             "watch")  # fmt: skip
+# Attributes that say what a call computes beside the parameters.
+OF_THE_CALL = ("__class__", "forward", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
+                "_backward_pre_hooks")  # fmt: skip
 
 
 class FollowedParameters(dict[str, Any]):
@@ -78,7 +83,7 @@ class FollowedParameters(dict[str, Any]):
         return dict, (dict(self),)  # a module that is unpickled follows its dict again
 
 
-class FollowsWeight(nn.Module):
+class FollowsWeight(TellsOfHooks):
     """A base of modules with a quantized ``weight``.
 
     Attributes:
@@ -90,7 +95,9 @@ class FollowsWeight(nn.Module):
     parameter_names: ClassVar[tuple[str, ...]] = ("weight", "bias")
     plain_weight: Any = None
     plain_bias: Any = None
+    watch: Any = None  # hears of whatever is replaced, where an expert's linear is part of a stack
     _followed: Any = None  # the parameter that plain_weight is of
+    _followed_bias: Any = None
     _set_aside: Any = None  # plain_weight while torch.compile traces another weight
 
     def follow_weight(self) -> None:
@@ -112,12 +119,27 @@ class FollowsWeight(nn.Module):
         if plain is not None:
             plain.held_by(self)
         here.update(_followed=weight, _set_aside=None)
-        here.update(plain_weight=plain, plain_bias=parameters.get("bias"))
+        bias = self._plain_bias_of(parameters.get("bias"))
+        here.update(plain_weight=plain, plain_bias=bias, _followed_bias=bias)
+        self.tell_watch()
+
+    def _watch_of_hooks(self) -> Any:
+        return self.__dict__.get("watch")
+
+    def tell_watch(self) -> None:
+        """Let the experts of a layer look at this linear of theirs again."""
+        watch = self.__dict__.get("watch")
+        if watch is not None:
+            watch.tell(self)
 
     def _plain_of(self, weight: Any) -> Any:
         """The plain parts that ``forward`` multiplies by, or None where it multiplies by the
         weight."""
         return weight.plain() if isinstance(weight, QuantizedTensor) else None
+
+    def _plain_bias_of(self, bias: Any) -> Any:
+        """The bias that ``forward`` adds, or None."""
+        return bias
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Let go of the weight during a conversion: torch swaps the insides of some parameters
@@ -131,12 +153,18 @@ class FollowsWeight(nn.Module):
     def _follow_traced(self, parameters: dict[str, Any]) -> None:
         """Multiply by the weight itself until the old one is back: torch.compile traces a function
         that replaces a parameter, as functional_call does during a call."""
-        self.plain_bias = parameters.get("bias")
+        was_away = self._is_away(self.plain_bias)
+        self.plain_bias = self._plain_bias_of(parameters.get("bias"))
         if parameters.get("weight") is self._followed:
             if self.plain_weight is None:
                 self.plain_weight = self._set_aside
         elif self.plain_weight is not None:
             self._set_aside, self.plain_weight = self.plain_weight, None
+        if self.watch is not None:
+            self.watch.away += self._is_away(self.plain_bias) - was_away
+
+    def _is_away(self, bias: Any) -> int:
+        return int(self.plain_weight is None or bias is not self._followed_bias)
 
     # --- what replaces a parameter -----------------------------------------------------------
 
@@ -146,17 +174,29 @@ class FollowsWeight(nn.Module):
         Args:
             name: of the parameter. param: of any shape, or None.
         """
+        hears = self._hears_of_parameters()
         super().register_parameter(name, param)
-        if name in self.parameter_names:
+        if name in self.parameter_names and not hears:
             self.follow_weight()
+
+    def _hears_of_parameters(self) -> bool:
+        """Whether the dictionary of parameters tells this module of each that is replaced; a
+        compiler does not see it do so."""
+        parameters = self.__dict__.get("_parameters")
+        if not isinstance(parameters, FollowedParameters) or is_dynamo_compiling():
+            return False
+        return any(owner() is self for owner in parameters.owners)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in FOLLOWING:  # nn.Module would register a bias again
             object.__setattr__(self, name, value)
             return
         super().__setattr__(name, value)
-        if name in self.parameter_names or name in ("_parameters", "__dict__"):
+        replaced = name in ("_parameters", "__dict__")
+        if replaced or (name in self.parameter_names and not self._hears_of_parameters()):
             self.follow_weight()
+        elif name in OF_THE_CALL:
+            self.tell_watch()
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)

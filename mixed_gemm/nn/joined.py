@@ -40,6 +40,8 @@ class JoinedLayer(FollowsWeight):
             return "it has hooks"
         if not isinstance(weight, QuantizedTensor):
             return "its weight is not quantized"
+        if weight.plain().is_stacked:
+            return "all experts of its layer are multiplied together"
         parts = [*weight.tensors().values(), *([] if bias is None else [bias])]
         if any(x.is_meta for x in parts):
             return "its weight has no storage. Hint: fuse_ when it is loaded"
@@ -57,10 +59,19 @@ class JoinedLayer(FollowsWeight):
         Args:
             input: ``[..., K]``. plain: what it would multiply by.
         """
+        piece = self.piece_that_holds(plain)
+        return None if piece is None else piece.of(input)
+
+    def piece_that_holds(self, plain: Any) -> Piece | None:
+        """The place of the layer in the product of all, while that is what it would compute.
+
+        Args:
+            plain: what it would multiply by.
+        """
         piece = self.piece
         if piece is None or self.training or piece.plain is not plain:
             return None
-        return piece.of(input) if piece.bias is self.plain_bias else None
+        return piece if piece.bias is self.plain_bias else None
 
     def leave(self) -> None:
         """Have storage and a product of its own again."""

@@ -59,6 +59,8 @@ class Linear(JoinedLayer, QuantizedModule, nn.Linear):
     dense_class: ClassVar[type[nn.Module]] = nn.Linear
     weight: QuantizedTensor
     is_conv1d: bool = False
+    can_be_stacked: ClassVar[bool] = True  # whether its forward is the product and nothing else
+    is_spread: bool = False  # whether ranks hold shards of it, which they may gather for a call
 
     def __init__(
         self,
@@ -122,8 +124,19 @@ class Linear(JoinedLayer, QuantizedModule, nn.Linear):
         """The plain parts that ``forward`` multiplies by; of a sharded weight those of this
         rank."""
         if isinstance(getattr(weight, "_local_tensor", None), QuantizedTensor):
+            self.__dict__["is_spread"] = True
             return shards.plain_shard(weight)
         return super()._plain_of(weight)
+
+    @property
+    def own_weight(self) -> Any:
+        """The weight that calls on this rank multiply by."""
+        return self._parameters.get("weight")
+
+    @property
+    def own_bias(self) -> Any:
+        """The bias that calls on this rank add, or None."""
+        return self._parameters.get("bias")
 
     def activated(self, input: Tensor, activation: str) -> Tensor:
         """:meth:`forward` and an activation in one kernel, for weights that fuse it.
@@ -312,8 +325,9 @@ class Linear(JoinedLayer, QuantizedModule, nn.Linear):
             name: of the layer in a checkpoint.
 
         Raises:
-            ValueError: this kind of weight has no such form.
+            ValueError: this kind of weight has no such form, or the weight is dense now.
         """
+        self._refuse_dense("to_quantized_weight")
         weight, bias = self.whole()
         module = "conv1d" if self.is_conv1d else "linear"
         return weight.unpacked(name).with_fields(bias=bias, module=module)
@@ -337,7 +351,8 @@ class Linear(JoinedLayer, QuantizedModule, nn.Linear):
         """The dense ``[N, K]`` weight in ``dtype`` (of the weight when None), such that the module
         computes x @ w.T + bias: a pre_scale is multiplied in, and K is in the order of the
         activations."""
-        return self.whole()[0].dequantize(dtype)
+        weight: Any = self.whole()[0] if self.is_quantized else None
+        return self._dense_value(dtype) if weight is None else weight.dequantize(dtype)
 
     def to_float(self) -> nn.Linear:
         """A dense ``nn.Linear`` with the dequantized weight. The bias is shared."""

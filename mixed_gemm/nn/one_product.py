@@ -116,6 +116,27 @@ class OneProduct:
         self.pending = _Pending(weakref.ref(x, lambda _: rest.clear()), state, rest)
         return found[0]
 
+    def whole(self, pieces: Sequence[Piece], x: Tensor) -> Tensor | None:
+        """The results of all layers, side by side in one tensor; None where ``pieces`` are not all
+        of them in their order, or rows that are padding lie between two.
+
+        Args:
+            pieces: of layers. x: ``[..., K]``, where no gradient is recorded.
+        """
+        if self._step != 1 or len(pieces) != len(self.places):
+            return None
+        for place, piece in enumerate(pieces):
+            if piece.product is not self or piece.place != place:
+                return None
+        out: Tensor
+        if is_dynamo_compiling():
+            out = self.plain.product(x, self._traced_bias())
+            return out
+        if not all(piece.is_current() for piece in pieces):
+            return None
+        out = self.plain.product(x, self.bias)
+        return out
+
     def _bias_state(self, place: int) -> tuple[int, int] | None:
         """Return what :meth:`Piece.bias_state` has to be for a result of now."""
         bias = self.biases[place]
