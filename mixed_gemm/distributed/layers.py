@@ -13,7 +13,7 @@ from torch.distributed.tensor.placement_types import Placement
 
 from ..formats.codec import Codec
 from ..formats.index import TensorIndex
-from ..formats.layer import LayerTensors
+from ..formats.layer import LayerInfo, LayerTensors
 from ..formats.load import Wanted
 from ..nn.linear import Linear
 from ..ops.problem import ZERO_MODES
@@ -21,7 +21,9 @@ from ..weights.columns import with_zeros
 from ..weights.exchange_rules import group_columns
 from ..weights.scheme import Scheme
 from ..weights.tensor import QuantizedTensor
-from .read import ROWS, ShardOf, read_shard
+from .gathering import own_part
+from .local_linear import LocalLinear
+from .read import COLUMNS, ROWS, ShardOf, read_shard
 from .weight import distribute
 
 
@@ -83,9 +85,38 @@ def read_linear(
     device = torch.device(mesh.device_type)
     shard = agreed(shard.with_parts(lambda part: part.to(device)), mesh)
     bias = None if bias is None else bias.to(device)
-    # The groups, or blocks, of a shard may be smaller than those of the whole weight.
+    scheme = _scheme_of_whole(shard.scheme, info, options)
+    return linear_of(shard, bias, mesh, dim, shape, scheme)
+
+
+def read_local(
+    index: TensorIndex, codec: Codec, name: str, mesh: Any, shard: ShardOf, **options: Any
+) -> LocalLinear:
+    """This rank's shard of an expert's linear. Every rank of the mesh has to call it.
+
+    Args:
+        index, codec: of the checkpoint. name: of the layer.
+        mesh: one-dimensional. shard: of this rank, of any size. options: of ``read_shard``.
+
+    Raises:
+        What ``read_shard`` raises.
+    """
+    info = codec.describe(LayerTensors(index, name))
+    weight, bias = read_shard(index, codec, name, shard, **options)
+    device = torch.device(mesh.device_type)
+    weight = agreed(weight.with_parts(lambda part: part.to(device)), mesh)
+    if bias is not None and shard.dim == COLUMNS:
+        bias = own_part(bias, mesh, shard)
+    bias = None if bias is None else bias.to(device)
+    shape = (info.out_features, info.in_features)
+    scheme = _scheme_of_whole(weight.scheme, info, options)
+    return LocalLinear.of(weight, bias, mesh, shard.dim, shape, scheme)
+
+
+def _scheme_of_whole(scheme: Scheme, info: LayerInfo, options: Any) -> Scheme:
+    """The scheme of a weight by that of a shard, whose groups, or blocks, may be smaller."""
     grouped = Wanted(**options).grouped_as(info)
-    scheme = shard.scheme.with_group_size(group_columns(grouped, shape[1]))
+    scheme = scheme.with_group_size(group_columns(grouped, info.in_features))
     if (block := grouped.weights.block) is not None:
         scheme = replace(scheme, weights=replace(scheme.weights, block=block))
-    return linear_of(shard, bias, mesh, dim, shape, scheme)
+    return scheme

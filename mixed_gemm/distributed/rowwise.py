@@ -18,6 +18,7 @@ from ..weights.plain import PlainWeight
 from ..weights.tensor import QuantizedTensor
 from .all_reduce import AllReduce, shared, sum_over_ranks
 from .methods import METHODS
+from .sums import summed
 
 # Rows in a part of a product, whose sum travels while the next part is multiplied. On 2 H100s parts
 # of 512 rows take as long (docs/parallel.md).
@@ -102,7 +103,7 @@ def product(module: nn.Linear, x: Tensor, reduce: AllReduce, rows_of_a_part: int
     """
     weight, bias = _shard(module), _local(module.bias)
     if torch.is_grad_enabled() and x.requires_grad:
-        out: Tensor = _Summed.apply(_times(x, weight), reduce)  # type: ignore[no-untyped-call]
+        out = summed(_times(x, weight), reduce)
     else:
         rows = x.reshape(-1, x.shape[-1])
         out = _in_parts(rows, weight, reduce, rows_of_a_part)
@@ -138,16 +139,3 @@ def _in_parts(x: Tensor, weight: Any, reduce: AllReduce, rows_of_a_part: int) ->
     parts = x.tensor_split(-(-rows // rows_of_a_part))
     out = x.new_empty(rows, n)
     return reduce.in_parts([partial(_times, part, weight) for part in parts], out)
-
-
-class _Summed(torch.autograd.Function):
-    """The sum over ranks, whose gradient every rank has already."""
-
-    @staticmethod
-    def forward(ctx: Any, term: Tensor, reduce: AllReduce) -> Tensor:
-        total: Tensor = sum_over_ranks(term, reduce.key)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad, None

@@ -84,7 +84,8 @@ def whole(weight: DTensor, scheme: Scheme | None = None) -> QuantizedTensor:
     size = None if scheme is None else _columns_of_group(scheme)
     cuts = _cut_dims(weight)
     for i, (mesh_dim, dim) in reversed(list(enumerate(cuts))):
-        shards = _gathered(found, weight.device_mesh.get_group(mesh_dim))
+        every = _gathered(found, weight.device_mesh.get_group(mesh_dim))
+        shards = [x for x in every if x.shape[dim] > 0] or every[:1]
         if dim == 0:
             found = type(found).join(shards)
         else:
@@ -234,10 +235,11 @@ def shard_like(weight: QuantizedTensor, like: DTensor) -> QuantizedTensor:
         weight: ``[N, K]``. like: a DTensor of this shape, which says how it is sharded.
     """
     for mesh_dim, dim in _cut_dims(like):
-        ranks, rank = like.device_mesh.size(mesh_dim), like.device_mesh.get_local_rank(mesh_dim)
-        size = -(-weight.shape[dim] // ranks)  # as torch.chunk
-        start = min(rank * size, weight.shape[dim])
-        weight = weight.cut(dim, start, min(start + size, weight.shape[dim]))
+        extents: list[Any] = [None] * like.device_mesh.size(mesh_dim)
+        mine, group = _local(like).shape[dim], like.device_mesh.get_group(mesh_dim)
+        dist.all_gather_object(extents, mine, group=group)  # experts have shards of any size
+        start = sum(extents[: like.device_mesh.get_local_rank(mesh_dim)])
+        weight = weight.cut(dim, start, start + mine)
     return weight
 
 

@@ -5,7 +5,10 @@ quantized layers: loading straight to a sharded model, and sums over ranks that 
 """
 
 from ..distributed.all_reduce import AllReduce
+from ..distributed.expert_styles import ExpertParallel, ExpertTensorParallel
 from ..distributed.load import load_parallel
 from ..distributed.rowwise import RowwiseParallel
 
-__all__ = ["AllReduce", "RowwiseParallel", "load_parallel"]
+__all__ = [
+    "AllReduce", "ExpertParallel", "ExpertTensorParallel", "RowwiseParallel", "load_parallel",
+]  # fmt: skip
