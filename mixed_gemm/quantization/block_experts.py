@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from ..nn.experts import Expert, Experts
+from ..nn.expert import Expert
+from ..nn.experts import Experts
 from .block_layer import BlockLayer
 
 FEW_TOKENS = 64  # with fewer of its own an expert is calibrated with those of the whole layer

@@ -27,3 +27,15 @@ def as_linear(conv: Any) -> nn.Linear:
     linear.weight = nn.Parameter(conv.weight.detach().t(), requires_grad=False)
     linear.register_parameter("bias", conv.bias)
     return linear.train(conv.training)
+
+
+def as_conv1d(linear: nn.Linear) -> nn.Module:
+    """Return the Conv1D that computes the same; the bias is shared."""
+    from transformers.pytorch_utils import Conv1D
+
+    conv: Any = Conv1D(linear.out_features, 0).to(linear.weight.dtype)
+    conv.weight = nn.Parameter(linear.weight.detach().t().contiguous())
+    conv.nx = linear.in_features
+    if linear.bias is not None:
+        conv.bias = linear.bias
+    return conv.train(linear.training)  # type: ignore[no-any-return]

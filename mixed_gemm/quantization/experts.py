@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 from ..nn.base import QuantizedModule
-from ..nn.experts import Experts, Names, apart, form_of
+from ..nn.expert import Names
+from ..nn.expert_tensors import apart, form_of
+from ..nn.experts import Experts
 
 # How an expert's linears are called in the files of a model; None where the one who is asked does
 # not know. Integrations add to it.
@@ -46,20 +48,20 @@ class TakenApart:
                 replaced there by the tensors that it holds.
         """
         kept = {name for target in targets if (name := self._owner(target))}
-        for name, (was, new) in self.found.items():
-            if name in kept:
+        before = {id(new): was for name, (was, new) in self.found.items() if name not in kept}
+        # One may hang at several places, as any module may.
+        for parent in list(self.model.modules()) if before else ():
+            for child, module in list(parent._modules.items()):
+                if id(module) in before:
+                    setattr(parent, child, before[id(module)])
+        for layer in list(skipped or ()):
+            name = self._owner(layer)
+            if skipped is None or name in ("", layer) or name in kept:
                 continue
-            # It may hang at several places, as any module may.
-            for parent in list(self.model.modules()):
-                for child, module in list(parent._modules.items()):
-                    if module is new:
-                        setattr(parent, child, was)
-            for layer in [x for x in skipped or () if x.startswith(f"{name}.")]:
-                assert skipped is not None
-                reason = skipped.pop(layer)
-                for part, parameter in was._parameters.items():
-                    if parameter is not None and parameter.dim() == 3:
-                        skipped[f"{name}.{part}"] = reason
+            reason = skipped.pop(layer)
+            for part, parameter in self.found[name][0]._parameters.items():
+                if parameter is not None and parameter.dim() == 3:
+                    skipped[f"{name}.{part}"] = reason
         self.found = {name: pair for name, pair in self.found.items() if name in kept}
 
     def settle(self) -> None:

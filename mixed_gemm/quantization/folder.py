@@ -175,7 +175,8 @@ class CalibratedCheckpoint(DenseCheckpoint):
             else:
                 model = kind._from_config(config, dtype=dtype)
         if any(skipped_by(name, EXPERTS) for name in self._index.names()):
-            take_apart(model)
+            # Experts that the files have in one tensor stay in one.
+            take_apart(model).put_back(self._index.names())
         return model.eval()
 
     def _targets(self, model: nn.Module) -> dict[str, Target]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ class FusedSet:
     """Layers whose products are one.
 
     Attributes:
-        names: of the layers, in the order in which they are called.
+        names: of the layers, in the order in which they are called; of an MLP the gate first.
         rows: output channels of the product, those between layers that are padding included.
     """
 
@@ -42,6 +43,10 @@ class FuseReport:
     Attributes:
         sets: of layers whose products are one.
         apart: name of a linear layer -> why it has a product of its own.
+        mlps: name of an MLP that runs in three ops (:class:`mixed_gemm.GatedMLP`) -> what is
+            computed between its products.
+        other_mlps: name of another module of layers -> why it runs as it did. Modules count that
+            read their input in layers of theirs, and return what another of these returns.
         difference: between the outputs of the model before and after, for the example: the largest
             one of an element over the largest magnitude of its tensor, 0.0 where they are equal to
             the bit; None where nothing was fused.
@@ -52,6 +57,8 @@ class FuseReport:
     apart: Mapping[str, str] = field(default_factory=dict)
     difference: float | None = None
     training: bool = False
+    mlps: Mapping[str, str] = field(default_factory=dict)
+    other_mlps: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fused(self) -> tuple[str, ...]:
@@ -68,6 +75,9 @@ class FuseReport:
             several = len(texts) > 1
             name = f"{text} ({len(texts)})" if several else texts[0]
             lines.append(f"  {name}: {rows} output channels")
+        if self.mlps:
+            lines.append(f"{len(self.mlps)} MLPs with one op between their products:")
+            lines += told_together(self.mlps)
         if self.difference is not None:
             same = "equal to the bit" if self.difference == 0 else f"within {self.difference:.1e}"
             lines.append(f"outputs of the example are {same}, before and after")
@@ -78,4 +88,22 @@ class FuseReport:
         if self.apart:
             lines.append(f"{len(self.apart)} layers with a product of their own:")
             lines += told_together(self.apart)
+        if self.other_mlps:
+            lines.append(f"{len(self.other_mlps)} MLPs as they were:")
+            lines += told_together(self.other_mlps)
         return "\n".join(lines)
+
+
+def warn_unless_fused(where: str, report: FuseReport) -> None:
+    """Warn where nothing was fused, since whoever asked by an option sees no report.
+
+    Args:
+        where: who was asked. report: of ``fuse_``.
+    """
+    if report.sets or report.mlps:
+        return
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, reason in report.apart.items():
+        names[reason].append(name)
+    told = "; ".join(f"{reason} ({x[0]} and {len(x) - 1} more)" for reason, x in names.items())
+    warnings.warn(f"{where}: fuse=True fused nothing: {told}", stacklevel=3)

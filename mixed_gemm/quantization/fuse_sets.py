@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import nn
 
@@ -39,17 +39,28 @@ def reasons(model: nn.Module, layers: Mapping[str, Linear]) -> dict[str, str]:
     return found
 
 
-def sets_of(layers: Mapping[str, Linear], reads: Reads, apart: dict[str, str]) -> list[list[str]]:
+def sets_of(
+    layers: Mapping[str, Linear],
+    reads: Reads,
+    apart: dict[str, str],
+    pairs: Sequence[Sequence[str]] = (),
+) -> list[list[str]]:
     """Layers that are to have one product, in the order of their calls. Others are added to
-    ``apart``, with the reason."""
-    found: list[list[str]] = []
+    ``apart``, with the reason.
+
+    Args:
+        layers: by name. reads: of them. apart: name -> why a layer has a product of its own.
+        pairs: layers that are to have one product by themselves, in that order.
+    """
+    found: list[list[str]] = [list(names) for names in pairs]
+    taken = {name for names in pairs for name in names}
     for name in layers:
         if name not in reads.calls:
             apart.setdefault(name, "it was not called with the example")
     for together in reads.together():
         by_block: dict[str, list[str]] = defaultdict(list)
         for name in together:
-            if name not in apart:
+            if name not in apart and name not in taken:
                 by_block[_block_of(name)].append(name)
         for names in by_block.values():
             for alike in _alike({name: layers[name].weight for name in names}):
@@ -57,7 +68,8 @@ def sets_of(layers: Mapping[str, Linear], reads: Reads, apart: dict[str, str]) -
                     found.append(alike)
                 else:
                     apart[alike[0]] = _why_alone(alike[0], names, together, layers, reads)
-    return found
+    order = {name: i for i, name in enumerate(reads.calls)}
+    return sorted(found, key=lambda names: min(order[name] for name in names))
 
 
 def _why_alone(

@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 from .._freed import packed
 from .._progress import Progress, track
 from ..formats.sources import RECIPE
+from ..nn.experts import stack_experts
 from ..nn.fused import fuse_activations
 from ..ops.errors import ArgumentTypeError, ArgumentValueError, wrong_value
 from .asked import AnyScheme, AskedScheme
@@ -147,6 +148,7 @@ def quantize_(
         raise
     layers = _replace(model, targets, skipped, rounding, options)
     experts.settle()
+    stack_experts(model)
     products = None if example is None else fuse_(model, example_inputs=example)
     report = _report(model, targets, rounding, layers, before, options)
     return replace(report, products=products, average=average)

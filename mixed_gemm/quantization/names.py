@@ -58,14 +58,16 @@ def _runs(name: str) -> list[str]:
 
 @functools.lru_cache(maxsize=64)
 def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(map(fnmatch.translate, patterns)))
+    """Find a run of whole components that one of these fits."""
+    # A translated pattern ends with the text; here it ends with a component.
+    any_of = "|".join(fnmatch.translate(x)[: -len(r"\Z")] for x in patterns)
+    return re.compile(rf"(?:\A|(?<=\.))(?:{any_of})(?=\.|\Z)")
 
 
 def skipped_by(name: str, patterns: Sequence[str]) -> str:
     """Return the first pattern that fits a name; empty when none does."""
     # A mixture has tens of thousands of linears, of which few match.
-    fits = _any_of(tuple(patterns)).match if patterns else None
-    if fits is None or not any(map(fits, _runs(name))):
+    if not patterns or _any_of(tuple(patterns)).search(name) is None:
         return ""
     return next((pattern for pattern in patterns if matches(name, pattern)), "")
 

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..nn.experts import has_hooks
+from ..nn.expert_tensors import has_hooks
 from ..weights.tensor import QuantizedTensor
 from .names import named_as_no_linear, skipped_by
+from .plain_rows import why_not_rows
 
 
 def add_other_matrices(model: nn.Module, targets: Collection[str], skipped: dict[str, str]) -> None:
@@ -23,8 +24,8 @@ def add_other_matrices(model: nn.Module, targets: Collection[str], skipped: dict
         model: any. targets: names of the modules that are to be quantized.
         skipped: name of a module -> why it is left alone.
     """
-    named = {*targets, *skipped}
-    seen = {id(x) for name in named for x in model.get_submodule(name)._parameters.values()}
+    named, modules = {*targets, *skipped}, dict(model.named_modules(remove_duplicate=False))
+    seen = {id(x) for name in named for x in modules[name]._parameters.values()}
     for name, module in model.named_modules():
         if name in targets:
             continue
@@ -52,7 +53,7 @@ def why_no_layer(module: nn.Module | None, shape: tuple[int, ...], name: str) ->
         shape: of the parameter. name: of it, with a dot between components.
     """
     if isinstance(module, nn.Embedding):
-        hint = ". Hint: embeddings=True makes them int8" if type(module) is nn.Embedding else ""
+        hint = ". Hint: embeddings=True makes them int8" if not why_not_rows(module) else ""
         return f"is an embedding: rows are looked up, not multiplied{hint}"
     if len(shape) == 3 and "experts" in name.split("."):
         if module is None:

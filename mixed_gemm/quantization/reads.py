@@ -45,7 +45,9 @@ class Reads:
             return
         if x not in self._numbers:
             self._numbers[x], self._count = self._count, self._count + 1
-        self.calls.setdefault(name, []).append(Read(self._numbers[x], x._version))
+        # Outside of inference mode, where the model runs, nobody writes to a tensor of that mode.
+        version = 0 if x.is_inference() else x._version
+        self.calls.setdefault(name, []).append(Read(self._numbers[x], version))
 
     def together(self) -> list[list[str]]:
         """Layers that read the same tensors at every call, in the order of their first call; one

@@ -12,6 +12,7 @@ from ..nn.embedding import Embedding
 from ..nn.linear import Linear
 from ..ops.errors import ArgumentValueError
 from ..weights.modules import module_of
+from ..weights.row_blocks import row_blocks
 from ..weights.tensor import QuantizedTensor
 from .methods.base import CompleteMethod
 from .report import LayerReport
@@ -81,8 +82,13 @@ def _error(dense: torch.Tensor, weight: QuantizedTensor, note: str) -> float | N
     (factors were folded)."""
     if dense.is_meta or note.startswith("folded"):
         return None
-    exact = dense.float()
-    return float((weight.dequantize(torch.float32) - exact).norm() / exact.norm().clamp(min=1e-30))
+    rounded = weight.dequantize(torch.float32)
+    errors, sizes = [], []
+    for rows in row_blocks(dense):
+        exact = dense[rows].float()
+        errors.append((rounded[rows] - exact).norm())
+        sizes.append(exact.norm())
+    return float(torch.stack(errors).norm() / torch.stack(sizes).norm().clamp(min=1e-30))
 
 
 def _leave_fast_path(parent: nn.Module) -> None:

@@ -22,6 +22,7 @@ from .conv1d import as_linear, is_conv1d
 from .names import DEFAULT_SKIP, is_head, matches, skipped_by, without_heads
 from .others import add_other_matrices
 from .plain import why_not_plain
+from .plain_rows import why_not_rows
 
 Layer = nn.Linear | nn.Conv2d
 Skip = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
@@ -168,10 +169,11 @@ def _why_not_its_class(layer: Any) -> str:
     """Tell why a layer does not compute what its class in torch does; empty when it does."""
     if isinstance(layer, nn.Linear):
         return "" if type(layer) is nn.Linear else why_not_plain(layer)
-    exact = nn.Conv2d if isinstance(layer, nn.Conv2d) else nn.Embedding
-    if type(layer) is exact or is_conv1d(layer):
+    if isinstance(layer, nn.Embedding):
+        return why_not_rows(layer)
+    if type(layer) is nn.Conv2d or is_conv1d(layer):
         return ""
-    return f"is a {type(layer).__name__}, not exactly nn.{exact.__name__}"
+    return f"is a {type(layer).__name__}, not exactly nn.Conv2d"
 
 
 def select(
@@ -196,11 +198,12 @@ def select(
     by_module: dict[int, Target] = {}
     skipped: dict[str, str] = {}
     tied: dict[str, tuple[str, nn.Module]] = {}
-    for name, child in model.named_modules(remove_duplicate=False):
+    modules = dict(model.named_modules(remove_duplicate=False))
+    for name, child in modules.items():
         if not (isinstance(child, kinds) or is_conv1d(child)):
             continue
         parent_name, _, child_name = name.rpartition(".")
-        place = (model.get_submodule(parent_name), child_name)
+        place = (modules[parent_name], child_name)
         if id(child) in by_module:  # one module at two places stays one module
             by_module[id(child)].places.append(place)
             continue
@@ -226,7 +229,7 @@ def select(
     for head, (name, module) in tied.items():
         skipped.pop(head, None)
         parent_name, _, child_name = head.rpartition(".")
-        place = (model.get_submodule(parent_name), child_name)
+        place = (modules[parent_name], child_name)
         targets[head] = Target(module, targets[name].scheme, module, [place], tied=name)
     add_other_matrices(model, targets, skipped)
     return targets, skipped

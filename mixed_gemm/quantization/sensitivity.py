@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from ..weights.kinds import kind_of
 from ..weights.scheme import Scheme
-from .methods.grid import Range, search
+from .methods.grid import Range
+from .methods.search import search
 from .select import Target
 from .state import Runs, evaluating
 

@@ -4,7 +4,7 @@ memory at a time, no model code, no calibration. ``save_checkpoint`` writes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +13,13 @@ import torch
 from torch import Tensor
 
 from ..formats.config import model_config, quantization_config
+from ..formats.dense_experts import Stack
 from ..formats.errors import CheckpointError
+from ..formats.experts import BY_ITSELF, is_expert
 from ..formats.index import TensorIndex
+from ..formats.inside import is_inside
 from ..formats.outline import Outline
+from ..nn.expert_tensors import is_bias
 from ..ops.errors import ArgumentValueError
 from ..ops.problem import DTYPES
 from ..weights.exchange import QuantizedWeight
@@ -33,6 +37,7 @@ from .others import is_matrix, why_no_target
 from .select import Target
 
 _SUFFIX = ".weight"
+Asked = Callable[[TensorIndex], Sequence[Stack]]  # where stacked experts are in files
 
 
 def fitting_group(k: int, size: int) -> int:
@@ -41,11 +46,16 @@ def fitting_group(k: int, size: int) -> int:
     return next((x for x in range(min(k, size) // 16 * 16, 0, -16) if k % x == 0), -1)
 
 
+def _holds_experts(name: str, index: TensorIndex) -> bool:
+    """Whether a tensor of the files may have all experts of a layer, in floats."""
+    return is_expert(name) and len(index.shape(name)) == 3 and index.dtype(name) in DTYPES
+
+
 class DenseCheckpoint:
     """Linear layers of a dense checkpoint, quantized as they are asked for.
 
     A linear layer is a 2-D floating tensor "<name>.weight" that ``skip`` does not name and whose
-    name is not that of an embedding or an expert.
+    name is not that of an embedding.
 
     Args:
         path: a folder as save_pretrained writes it, or one .safetensors, .pt or .bin file.
@@ -64,6 +74,10 @@ class DenseCheckpoint:
             leaves it dense, and so does a model whose encoder and decoder share it.
         heads: whether output heads are quantized, as of ``Options``; one that is tied has no tensor
             in the files, and ``embeddings`` is for both.
+        experts: tells where dense experts are that the files have in one tensor of a layer, which
+            are quantized as linears then, read one at a time; asked where there are such tensors.
+            None leaves them dense. ``integrations.transformers.stacked_files.experts_in`` asks the
+            model of transformers.
 
     Attributes:
         path: as given. scheme: what the arguments come to.
@@ -96,6 +110,7 @@ class DenseCheckpoint:
         method: str | Method | None = None,
         embeddings: str | Scheme | None = None,
         heads: bool | str | Scheme = False,
+        experts: Asked | None = None,
     ) -> None:
         found = RoundToNearest() if method is None else named(method, bits)
         if goes_by_blocks(found) or found.reads_calibration:
@@ -137,6 +152,7 @@ class DenseCheckpoint:
         self.left: dict[str, str] = {}
         self.refit: dict[str, int] = {}
         self.tables: frozenset[str] = frozenset()
+        stacks = self._take_apart(experts, skip)
         self._choose(skip, None if embeddings is None else rows_scheme("quantize", embeddings))
         if not self.linears:
             raise CheckpointError(self.path, "", "no tensor is the weight of a linear layer")
@@ -144,6 +160,8 @@ class DenseCheckpoint:
         for name in self.linears:
             refuse_unfit("quantize", found, name, self.schemes[name])
         self.layers = tuple(self.schemes)
+        alone = {x.owner for x in stacks if x.in_one_tensor}
+        self.own |= {name: BY_ITSELF for name in self.layers if is_inside(name, alone)}
         self.ignore = tuple(x for x in self.left if f"{x}{_SUFFIX}" in self._index)
         self.nbytes = sum(map(self._nbytes, self.layers))
 
@@ -184,6 +202,32 @@ class DenseCheckpoint:
         shared = self.config.get("is_encoder_decoder")
         return bool(named_as_no_linear(name)) and shape[0] in sizes and not shared
 
+    def _take_apart(self, experts: Asked | None, skip: Sequence[str]) -> list[Stack]:
+        """Show experts in one tensor as linears, where one of these is to be quantized, and return
+        them. Where files of such models have experts one by one, all layers are alike: readers take
+        those of all layers apart, or of none."""
+        index = self._index
+        if experts is None or not any(_holds_experts(x, index) for x in index.names()):
+            return []
+        reasons = {
+            stack: {
+                name: why_no_target(f"{name}{_SUFFIX}", shape, skip)
+                for name, shape in stack.shown(index).items()
+            }
+            for stack in experts(index)
+        }
+        has_any = any("" in x.values() for x in reasons.values())
+        apart = [
+            stack
+            for stack, found in reasons.items()
+            if ("" in found.values() if stack.in_one_tensor else has_any)
+        ]
+        for stack in (x for x in reasons if x not in apart):
+            why = next(iter(reasons[stack].values()))
+            self.left |= {key: why for x, key in stack.keys.items() if not is_bias(x)}
+        index.take_apart(apart)
+        return apart
+
     def _choose(self, skip: Sequence[str], embeddings: Scheme | None) -> None:
         """Tell layers from other matrices, and note why those are not layers.
 
@@ -196,6 +240,8 @@ class DenseCheckpoint:
             if self._index.dtype(tensor) not in DTYPES or not is_matrix(tensor, shape):
                 continue
             name = tensor.removesuffix(_SUFFIX)
+            if name in self.left:
+                continue  # experts that are skipped
             is_layer = len(shape) == 2 and tensor.endswith(_SUFFIX) and not skipped_by(name, skip)
             if embeddings is not None and is_layer and self._is_table(name, shape):
                 self.schemes[name], self.tables = embeddings, self.tables | {name}
@@ -244,7 +290,8 @@ class DenseCheckpoint:
         kind = "conv1d" if self._is_conv1d(name) else "linear"
         kind = "embedding" if name in self.tables else kind
         dtype: Any = self._index.dtype(name + _SUFFIX)
-        return Outline(self.schemes[name], self.shape(name), dtype, kind)
+        has_bias = f"{name}.bias" in self._index
+        return Outline(self.schemes[name], self.shape(name), dtype, kind, has_bias=has_bias)
 
     def layer(self, name: str) -> QuantizedWeight:
         """Read one weight and round it.

@@ -19,7 +19,8 @@ from ..block import CalibrationBlock, InputStatistics
 from ..block_layer import BlockLayer, Replaced
 from .codes import as_weight
 from .gptq import GPTQ
-from .grid import Range, search
+from .grid import Range
+from .search import search
 from .solve import damped, row_costs
 
 STEPS = 20  # exponents that are tried, from 0 to 1

@@ -11,7 +11,8 @@ from torch import Tensor
 from ..block import CalibrationBlock, InputStatistics
 from ..block_layer import BlockLayer
 from .codes import as_weight
-from .grid import Grid, Range, search
+from .grid import Grid, Range
+from .search import search
 from .solve import compensated, damped, descended, refitted, towards_dense
 
 

@@ -17,8 +17,9 @@ from ..block_layer import BlockLayer
 from ..select import Target
 from .base import Defaults
 from .codes import as_weight
-from .grid import Grid, Range, grouped, unclipped, whole_range, widest
+from .grid import Grid, Range, grouped
 from .rounding import RoundToNearest
+from .search import unclipped, whole_range, widest
 
 
 def _shrunk(x: Tensor, beta: float, power: float) -> Tensor:

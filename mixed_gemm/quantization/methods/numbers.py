@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-
-import torch
 from torch import Tensor
 
-from ...weights.codes import ordered
+from ...weights.nearest import numbers_of
 from ...weights.rounding_fp8 import FP8
 from ...weights.scheme import FLOAT8
 
@@ -23,14 +20,4 @@ def nearest_(x: Tensor, low: float, high: float, numbers: str) -> Tensor:
         return x.round_().clamp_(low, high)
     if numbers == FLOAT8:
         return x.copy_(x.clamp_(low, high).to(FP8))
-    values, ends = _table(numbers, x.device)
-    return x.copy_(values[torch.bucketize(x.contiguous(), ends)])
-
-
-@functools.cache
-def _table(numbers: str, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The numbers of a weight type in rising order, and where each but the last ends. Kept, since
-    a recording of a GPU reads the same memory in each of its runs."""
-    with torch.inference_mode(False):
-        values, _, ends = ordered(numbers, device)
-        return values, ends
+    return x.copy_(numbers_of(numbers, x.device).nearest(x))

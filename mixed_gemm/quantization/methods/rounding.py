@@ -15,7 +15,8 @@ from ..block_layer import BlockLayer
 from ..select import Target
 from .base import Defaults
 from .codes import as_weight
-from .grid import Range, search, unclipped
+from .grid import Range
+from .search import search, unclipped
 
 
 class RoundToNearest(Defaults):
