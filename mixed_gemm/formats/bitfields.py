@@ -7,7 +7,9 @@ Little-endian hosts only, as torch itself.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -15,6 +17,9 @@ from torch import Tensor
 from ..ops.problem import ceil_div
 
 _ROW_MAJOR = torch.contiguous_format
+# Integers of as many bytes as a byte of the stream has values: a byte and its values are moved by
+# shifts of whole tensors.
+_SPREAD = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
 def words_dense(count: int, bits: int) -> int:
@@ -34,20 +39,29 @@ def _bytes(x: Tensor) -> Tensor:
     return x.view(torch.uint8)
 
 
+def _all_of(fields: Iterable[Tensor]) -> Tensor:
+    """Integers with the bits of all fields."""
+    return functools.reduce(torch.bitwise_or, fields)
+
+
 def _unit_bytes(bits: int) -> int:
     return bits // math.gcd(bits, 8)
 
 
 def unpack_dense(words: Tensor, bits: int, count: int) -> Tensor:
     """int32 or int16 ``[..., W]`` -> uint8 ``[..., count]``, the first ``count`` values."""
-    unit = _unit_bytes(bits)
+    unit, mask = _unit_bytes(bits), (1 << bits) - 1
     stream = _bytes(words)
-    if unit > 1:
-        stream = torch.nn.functional.pad(stream, (0, -stream.shape[-1] % unit))
-        parts = stream.view(*stream.shape[:-1], -1, unit).to(torch.int64)
-        shifts = torch.arange(0, 8 * unit, 8, device=words.device)
-        stream = (parts << shifts).sum(-1)
-    mask = (1 << bits) - 1
+    if unit == 1:
+        per_byte = 8 // bits
+        wide = stream.to(_SPREAD[per_byte])
+        spread = _all_of(wide << (8 - bits) * i for i in range(per_byte))
+        spread &= sum(mask << 8 * i for i in range(per_byte))
+        return _bytes(spread)[..., :count]
+    stream = torch.nn.functional.pad(stream, (0, -stream.shape[-1] % unit))
+    parts = stream.view(*stream.shape[:-1], -1, unit).to(torch.int64)
+    shifts = torch.arange(0, 8 * unit, 8, device=words.device)
+    stream = (parts << shifts).sum(-1)
     values = [((stream >> shift) & mask).to(torch.uint8) for shift in range(0, 8 * unit, bits)]
     return torch.stack(values, -1).flatten(-2)[..., :count]
 
@@ -66,12 +80,17 @@ def pack_dense(codes: Tensor, bits: int) -> Tensor:
     per_unit = 8 * unit // bits
     count = codes.shape[-1]
     codes = torch.nn.functional.pad(codes, (0, -count % per_unit))
-    shifts = torch.arange(0, 8 * unit, bits, device=codes.device)
-    stream = (codes.reshape(*codes.shape[:-1], -1, per_unit).to(torch.int64) << shifts).sum(-1)
-    parts = _bytes(stream.unsqueeze(-1))[..., :unit].flatten(-2)
-    parts = parts[..., : ceil_div(count * bits, 8)]
-    parts = torch.nn.functional.pad(parts, (0, -parts.shape[-1] % 4))
-    return parts.clone(memory_format=_ROW_MAJOR).view(torch.int32)
+    if unit == 1:
+        flat = codes.clone(memory_format=_ROW_MAJOR).flatten().view(_SPREAD[per_unit])
+        spread = flat.view(*codes.shape[:-1], codes.shape[-1] // per_unit)
+        stream = (_all_of(spread >> (8 - bits) * i for i in range(per_unit)) & 255).to(torch.uint8)
+    else:
+        shifts = torch.arange(0, 8 * unit, bits, device=codes.device)
+        values = codes.reshape(*codes.shape[:-1], -1, per_unit).to(torch.int64)
+        stream = _bytes((values << shifts).sum(-1).unsqueeze(-1))[..., :unit].flatten(-2)
+    stream = stream[..., : ceil_div(count * bits, 8)]
+    stream = torch.nn.functional.pad(stream, (0, -stream.shape[-1] % 4))
+    return stream.clone(memory_format=_ROW_MAJOR).view(torch.int32)
 
 
 def to_signed(codes: Tensor, bits: int) -> Tensor:

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from .._library import package_version
 from ..ops.problem import WEIGHTS
 from ..weights.exchange import QuantizedWeight
+from .layer import in_layer
 from .outline import Outline
 
 STATE = "weight.quant_state.bitsandbytes__"
@@ -49,12 +50,27 @@ def are_told_apart(layers: Iterable[str], dense: Iterable[str]) -> bool:
     Args:
         layers: names of those that are quantized. dense: of the others.
     """
-    patterns = {key: re.escape(key).replace(r"\.", ".") for key in dense}
-    return not any(
-        name.endswith(key) or re.match(rf"{pattern}(?:\.|$)", name)
-        for name in layers
-        for key, pattern in patterns.items()
-    )
+    keys, forms = set(dense), defaultdict[tuple[int, tuple[int, ...]], set[str]](set)
+    for key in keys:  # few forms, each of which one look tells
+        dots = tuple(at for at, character in enumerate(key) if character == ".")
+        forms[len(key), dots].add(key)
+    lengths = {length for length, _ in forms}
+
+    def is_taken(name: str) -> bool:
+        if any(name[max(len(name) - length, 0) :] in keys for length in lengths):
+            return True
+        fits = ((x, dots) for x, dots in forms if name[x : x + 1] in (".", "") and x <= len(name))
+        return any(_dotted(name[:x], dots) in forms[x, dots] for x, dots in fits)
+
+    return not any(map(is_taken, layers))
+
+
+def _dotted(name: str, dots: Sequence[int]) -> str:
+    """Put a dot at each of these places."""
+    characters = list(name)
+    for at in dots:
+        characters[at] = "."
+    return "".join(characters)
 
 
 def _bytes(text: str) -> Tensor:
@@ -69,14 +85,16 @@ class Books:
         dtypes: layer -> the dtype that its weight is dequantized to.
     """
 
+    joins_experts = False
+
     def __init__(self, dtypes: Mapping[str, torch.dtype]) -> None:
         self._dtypes = dtypes
         self._book = ""
         self.own: dict[str, str] = {}  # every reader of the format reads it
 
-    def encode(self, weight: QuantizedWeight) -> dict[str, Tensor]:
-        """Role -> tensor, as bitsandbytes.py reads them. Scales in another dtype than float32 are
-        written as the same numbers.
+    def encode(self, weight: QuantizedWeight) -> Iterator[tuple[str, Tensor]]:
+        """Give (name, tensor), as bitsandbytes.py reads them. Scales in another dtype than float32
+        are written as the same numbers.
 
         Args:
             weight: that :func:`why_not_bitsandbytes` has nothing against.
@@ -98,14 +116,15 @@ class Books:
             "weight.quant_map": torch.tensor(WEIGHTS[weight.weight].values) + 0.0,
             STATE + weight.weight: _bytes(json.dumps(state)),
         }
-        return made if weight.bias is None else {**made, "bias": weight.bias}
+        made |= {} if weight.bias is None else {"bias": weight.bias}
+        return in_layer(weight.name, made)
 
-    def add(self, weight: QuantizedWeight, file_name: str = "") -> None:
+    def add(self, weight: QuantizedWeight, name: str, file_name: str = "") -> None:
         """Add a layer.
 
         Args:
-            weight: its name is that of the module. file_name: that of its tensors, which readers do
-                not ask for.
+            weight: of the layer, or of one that differs in its codes and scales alone.
+            name, file_name: of the module and of its tensors, which readers do not ask for.
         """
         self._book = weight.weight
 

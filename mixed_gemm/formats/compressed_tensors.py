@@ -284,6 +284,10 @@ class CompressedTensors(Decoded):
             zeros = (-zeros.float() * plain.scales.float()).to(plain.scales.dtype)
         permutation = own.get("permutation", plain.permutation)
         side, strategy = info.input_activations, info.strategy
+        module = self.module_of(plain.name)
+        is_plain = not own and side is None and not strategy and mode == plain.zero_mode
+        if is_plain and module == plain.module:
+            return plain
         if side is not None:
             rounds = zeros is None or side.strategy == "group"
             side = side if rounds and permutation is None else None
@@ -301,7 +305,7 @@ class CompressedTensors(Decoded):
             permutation=permutation,
             input_scale=self._static_scale(layer, side),
             input_azp=None if side is None else self._static_zero_point(layer, side),
-            module=self.module_of(plain.name),
+            module=module,
         )
 
     def module_of(self, name: str) -> str:

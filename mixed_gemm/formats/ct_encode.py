@@ -6,7 +6,7 @@ named in its config group, where they refuse it loudly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from .bitfields import pack_dense, to_codes
 from .ct_config import OWN_FORMAT
 from .ct_float4 import SCALE_NAMES, encode_float4, form_of, group_in_file, why_own_float4
 from .kv_cache import kv_cache_scheme
+from .layer import in_layer
 
 # Tensors of that format beside those of pack-quantized: role -> field of QuantizedWeight.
 OWN_ROLES = {
@@ -123,8 +124,12 @@ def encode(weight: QuantizedWeight) -> dict[str, Tensor]:
     return tensors
 
 
-def arguments(weight: QuantizedWeight) -> dict[str, Any]:
-    """A config group for one weight, without its targets."""
+def arguments(weight: QuantizedWeight, is_own: bool) -> dict[str, Any]:
+    """A config group for one weight, without its targets.
+
+    Args:
+        weight: any. is_own: whether there is a reason of :func:`why_own`.
+    """
     scheme = weight.scheme
     side = scheme.input_activations
     form = "pack-quantized" if side is None else "int-quantized"
@@ -137,7 +142,7 @@ def arguments(weight: QuantizedWeight) -> dict[str, Any]:
         arguments["scale_dtype"] = SCALE_NAMES[weight.scale_dtype]
     return {
         "weights": arguments,
-        "format": OWN_FORMAT if why_own(weight) else form,
+        "format": OWN_FORMAT if is_own else form,
         "input_activations": None if side is None else _arguments(side),
     }
 
@@ -177,6 +182,8 @@ def carried(found: Any, has_scales: bool) -> dict[str, Any]:
 class Groups:
     """The quantization_config of a model, gathered layer by layer."""
 
+    joins_experts = False
+
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Any]] = {}
         self._added: list[str] = []
@@ -184,23 +191,29 @@ class Groups:
         self._embeddings: list[str] = []
         self.own: dict[str, str] = {}  # layer -> why only this library reads it
 
-    def encode(self, weight: QuantizedWeight) -> dict[str, Tensor]:
-        """Role -> tensor."""
-        return encode(weight)
+    def encode(self, weight: QuantizedWeight) -> Iterator[tuple[str, Tensor]]:
+        """Give (name, tensor) of a layer.
 
-    def add(self, weight: QuantizedWeight, file_name: str = "") -> None:
+        Args:
+            weight: of it, by its name.
+        """
+        return in_layer(weight.name, encode(weight))
+
+    def add(self, weight: QuantizedWeight, name: str, file_name: str = "") -> None:
         """Add a layer.
 
         Args:
-            weight: its name is that of the module.
+            weight: of the layer, or of one that differs in its codes and scales alone.
+            name: of the module.
             file_name: the name that its tensors get, where that is another one: some readers ask
                 for layers by the one, some by the other.
         """
-        found = arguments(weight)
-        names = list(dict.fromkeys((weight.name, file_name or weight.name)))
+        reason = why_own(weight)
+        found = arguments(weight, bool(reason))
+        names = list(dict.fromkeys((name, file_name or name)))
         self._groups.setdefault(repr(found), {**found, "targets": []})["targets"] += names
-        if reason := why_own(weight):
-            self.own[weight.name] = reason
+        if reason:
+            self.own[name] = reason
         if weight.zero_mode == "add":
             self._added += names
         if weight.is_conv1d:

@@ -15,7 +15,7 @@ from .keys import check_keys
 from .layer import Config, LayerTensors, modules_with
 
 
-def _by_config(config: Config) -> str:
+def named_format(config: Config) -> str:
     """The key in CODECS that the configuration names; empty when it names none."""
     method = method_of(config)
     named = (config.get(key) for key in ("version", "format", "checkpoint_format"))
@@ -81,7 +81,7 @@ def detect(config: Config, where: Path, index: TensorIndex) -> Codec:
         CheckpointError: the format is none that is read here, or the configuration asks for what
             is not done here. ValueError: it has an option that its format does not allow.
     """
-    kind = _by_config(config) or _by_tensors(index)
+    kind = named_format(config) or _by_tensors(index)
     if not kind:
         raise CheckpointError(
             index.path,

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from ..nn.experts import Experts
+from .inside import is_inside
 
 # Why only this library reads a layer of an expert.
 BY_ITSELF = "an expert by itself, where other readers look for all experts of a layer in one tensor"
@@ -45,9 +46,7 @@ def left_out_by_others(model: nn.Module, layers: Iterable[str]) -> dict[str, str
     Args:
         model: any. layers: names of its quantized layers.
     """
-    owners = tuple(
-        f"{name}."
-        for name, x in model.named_modules()
-        if isinstance(x, Experts) and x.in_one_tensor
-    )
-    return {name: BY_ITSELF for name in layers if owners and name.startswith(owners)}
+    owners = {
+        name for name, x in model.named_modules() if isinstance(x, Experts) and x.in_one_tensor
+    }
+    return {name: BY_ITSELF for name in layers if owners and is_inside(name, owners)}

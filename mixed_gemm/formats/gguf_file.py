@@ -207,6 +207,10 @@ class GgufContainer:
                     f"it ends at byte {self._data + end}, and the file has {self._file.size}", name
                 )
 
-    def read(self, name: str, nbytes: int) -> Tensor:
-        """uint8 ``[nbytes]`` of a tensor, in memory of their own."""
-        return self._file.read_tensor(self._data + self.places[name].offset, nbytes, name)
+    def read(self, name: str, nbytes: int, first: int = 0) -> Tensor:
+        """uint8 ``[nbytes]`` of a tensor, in memory of their own.
+
+        Args:
+            first: byte of the tensor.
+        """
+        return self._file.read_tensor(self._data + self.places[name].offset + first, nbytes, name)

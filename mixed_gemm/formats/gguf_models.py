@@ -1,5 +1,5 @@
-"""Models in GGUF files: which architectures are read, what their tensors are called in
-transformers, of which shapes they must be, and the config.json that the metadata comes to.
+"""Models in GGUF files: of which shapes their tensors must be, and the config.json that their
+metadata comes to.
 """
 
 from __future__ import annotations
@@ -7,63 +7,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .gguf_architectures import Mixture, architecture_of
 from .gguf_file import Value
 
-# A name in the file -> that in transformers, and its shape in the words of _sizes; a bias has the
-# first of it. "{}" is the number of a layer.
-Names = Mapping[str, tuple[str, tuple[str, ...]]]
-_SHARED: Names = {
-    "token_embd": ("model.embed_tokens", ("vocabulary", "hidden")),
-    "output_norm": ("model.norm", ("hidden",)),
-    "output": ("lm_head", ("vocabulary", "hidden")),
-    "blk.{}.attn_norm": ("model.layers.{}.input_layernorm", ("hidden",)),
-    "blk.{}.attn_q": ("model.layers.{}.self_attn.q_proj", ("queries", "hidden")),
-    "blk.{}.attn_k": ("model.layers.{}.self_attn.k_proj", ("keys", "hidden")),
-    "blk.{}.attn_v": ("model.layers.{}.self_attn.v_proj", ("keys", "hidden")),
-    "blk.{}.attn_output": ("model.layers.{}.self_attn.o_proj", ("hidden", "queries")),
-    "blk.{}.ffn_norm": ("model.layers.{}.post_attention_layernorm", ("hidden",)),
-    "blk.{}.ffn_gate": ("model.layers.{}.mlp.gate_proj", ("intermediate", "hidden")),
-    "blk.{}.ffn_up": ("model.layers.{}.mlp.up_proj", ("intermediate", "hidden")),
-    "blk.{}.ffn_down": ("model.layers.{}.mlp.down_proj", ("hidden", "intermediate")),
-}
-_WITH_HEAD_NORMS: Names = {
-    **_SHARED,
-    "blk.{}.attn_q_norm": ("model.layers.{}.self_attn.q_norm", ("head",)),
-    "blk.{}.attn_k_norm": ("model.layers.{}.self_attn.k_norm", ("head",)),
-}
-ROPE_FACTORS = "rope_freqs.weight"  # Llama 3.1 has it: what its rope scaling comes to
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """One that is read.
-
-    model_type, model_class: of transformers. names: of its tensors.
-    paired_rows: rows of q and k alternate between the two halves of a head, which transformers has
-        one after the other.
-    says_bias: whether the config has a word for biases of the attention.
-    """
-
-    model_type: str
-    model_class: str
-    names: Names
-    paired_rows: bool = False
-    says_bias: bool = False
-
-
-# general.architecture -> what it is. Mistral files are "llama" too.
-ARCHITECTURES = {
-    "llama": Architecture("llama", "LlamaForCausalLM", _SHARED, paired_rows=True, says_bias=True),
-    "qwen2": Architecture("qwen2", "Qwen2ForCausalLM", _SHARED),
-    "qwen3": Architecture("qwen3", "Qwen3ForCausalLM", _WITH_HEAD_NORMS, says_bias=True),
-}
+MAX_EXPERTS = 4096
 _LAYER = re.compile(r"blk\.(\d{1,5})\.(.+)", re.ASCII)
+# Tensors of all experts of a layer, of one that they share, or of one by itself, as in older files.
+_EXPERTS = re.compile(r"exps$|shexp$|ffn_\w+\.\d+$", re.ASCII).search
 _TOKENS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
 
 
@@ -88,24 +43,20 @@ class GgufModel:
     ) -> None:
         self._metadata = metadata
         self._shapes = shapes
-        name = metadata.get("general.architecture")
-        if not isinstance(name, str) or name not in ARCHITECTURES:
-            raise ValueError(
-                f"the architecture {name!r} is not read; {', '.join(ARCHITECTURES)} are"
-            )
-        self._name = name
-        self.architecture = ARCHITECTURES[name]
+        self._name = metadata.get("general.architecture")
+        self.architecture = architecture_of(self._name, self._get("expert_count", int, 0))
         self._heads = self._count("attention.head_count")
         self._key_heads = self._count("attention.head_count_kv", self._heads)
         hidden = self._count("embedding_length")
         head = self._count("attention.key_length", hidden // self._heads)
         self.sizes = {
             "hidden": hidden,
-            "intermediate": self._count("feed_forward_length"),
+            "one": 1,
             "head": head,
             "queries": self._heads * head,
             "keys": self._key_heads * head,
             "vocabulary": next(iter(shapes.get("token_embd.weight", ())), 0),
+            **self._widths(self.architecture.mixture),
         }
         self._layers = self._count_layers()
         self._refuse_what_differs()
@@ -132,6 +83,30 @@ class GgufModel:
             raise ValueError(f"{self._name}.{key} must be positive and finite, got {found}")
         return found
 
+    def _widths(self, mixture: Mixture | None) -> dict[str, int]:
+        """The rows of gates, and how many experts there are. Where a file says less of them,
+        llama.cpp takes them to be as wide, together, as a dense layer."""
+        if mixture is None:
+            return {"intermediate": self._count("feed_forward_length")}
+        count, used = self._count("expert_count"), self._count("expert_used_count")
+        if not used <= count <= MAX_EXPERTS:
+            raise ValueError(
+                f"{self._name}.expert_used_count is {used} of {count} experts, at most "
+                f"{MAX_EXPERTS} are read"
+            )
+        if mixture.width == "intermediate_size":
+            width = self._count("feed_forward_length")
+            return {"intermediate": width, "experts": count, "used": used, "expert": width}
+        said = self._get("expert_feed_forward_length", int, 0)
+        width = self._count("feed_forward_length", said * used)
+        return {
+            "intermediate": width,
+            "experts": count,
+            "used": used,
+            "expert": said or width // used,
+            "shared": self._count("expert_shared_feed_forward_length", width),
+        }
+
     def _count_layers(self) -> int:
         """As many as there are tensors of: a model of a billion layers is never made."""
         layers = self._count("block_count")
@@ -144,13 +119,17 @@ class GgufModel:
 
     def _refuse_what_differs(self) -> None:
         head = self.sizes["head"]
-        others = {
-            "attention.value_length": head,
-            "rope.dimension_count": head,
-            "expert_count": 0,
-        }
+        others: dict[str, Value] = {"attention.value_length": head, "rope.dimension_count": head}
+        if (mixture := self.architecture.mixture) is not None:
+            others |= {
+                "expert_gating_func": 1,  # softmax
+                "expert_weights_norm": mixture.normalizes,
+                "expert_weights_scale": 1.0,
+                "expert_group_count": 1,
+                "leading_dense_block_count": 0,
+            }
         for key, wanted in others.items():
-            if (found := self._get(key, int, wanted)) != wanted:
+            if (found := self._get(key, type(wanted), wanted)) != wanted:
                 raise ValueError(f"{self._name}.{key} is {found}; only {wanted} is read")
         if head % 2 or self._heads % self._key_heads:
             raise ValueError(
@@ -159,8 +138,9 @@ class GgufModel:
 
     # --- tensors -------------------------------------------------------------------------------
 
-    def name_of(self, name: str) -> str:
-        """The name in transformers of a tensor of the file, its shape checked.
+    def named(self, name: str) -> tuple[list[str], tuple[int, ...]]:
+        """The name in transformers of a tensor of the file, and its shape there; of one that holds
+        all experts of a layer, the name and shape of each expert's part.
 
         Raises:
             ValueError: the architecture has no such tensor, or of another shape.
@@ -169,14 +149,19 @@ class GgufModel:
         number, pattern = "", module
         if match := _LAYER.fullmatch(module):
             number, pattern = match[1], f"blk.{{}}.{match[2]}"
-        if pattern not in self.architecture.names or role not in ("weight", "bias"):
-            raise ValueError(f"is no tensor of the architecture {self._name} that is read")
-        target, extents = self.architecture.names[pattern]
-        wanted = tuple(self.sizes[x] for x in extents)
-        wanted = wanted if role == "weight" else wanted[:1]
-        if self._shapes[name] != wanted:
+        target, extents = self.architecture.names.get(pattern, ("", ()))
+        roles = ("weight",) if len(extents) == 3 else ("weight", "bias")
+        if not extents or role not in roles:
+            kind = "holds experts in a form that is not read: it " if _EXPERTS(pattern) else ""
+            raise ValueError(f"{kind}is no tensor of the architecture {self._name} that is read")
+        wanted = tuple(self.sizes[x] for x in (extents if role == "weight" else extents[:1]))
+        fitting = (wanted, wanted[1:]) if extents[0] == "one" else (wanted,)
+        if self._shapes[name] not in fitting:
             raise ValueError(f"must be of the shape {wanted}, got {self._shapes[name]}")
-        return f"{target.format(number)}.{role}"
+        if len(wanted) < 3:
+            return [f"{target.format(number, 0)}.{role}"], wanted
+        parts = [f"{target.format(number, expert)}.{role}" for expert in range(wanted[0])]
+        return parts, wanted[1:]
 
     def row_order(self, name: str) -> Tensor | None:
         """int64 ``[N]``: row i of transformers' tensor is this row of the file's; None where they
@@ -213,6 +198,7 @@ class GgufModel:
             "vocab_size": self.sizes["vocabulary"],
             "hidden_size": self.sizes["hidden"],
             "intermediate_size": self.sizes["intermediate"],
+            **self._mixture_config(),
             "num_hidden_layers": self._layers,
             "num_attention_heads": self._heads,
             "num_key_value_heads": self._key_heads,
@@ -228,6 +214,19 @@ class GgufModel:
             found = self._metadata.get(f"tokenizer.ggml.{name}_token_id")
             config[key] = found if type(found) is int else None
         return config
+
+    def _mixture_config(self) -> dict[str, Any]:
+        mixture = self.architecture.mixture
+        if mixture is None:
+            return {}
+        found: dict[str, Any] = {
+            mixture.count: self.sizes["experts"],
+            "num_experts_per_tok": self.sizes["used"],
+            mixture.width: self.sizes["expert"],
+        }
+        if mixture.shared:
+            found[mixture.shared] = self.sizes["shared"]
+        return {**found, "norm_topk_prob": mixture.normalizes} if mixture.says_so else found
 
     def _rope(self, factors: Tensor | None) -> dict[str, Any]:
         base = self._positive("rope.freq_base", 10000.0)

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from .index import TensorFile
 
 _STACKED = re.compile(r"(?P<owner>.*experts)\.(?P<part>gate_up_proj|down_proj)_(?P<what>\w+)")
-_ROLES = {"blocks": "weight_packed", "scales": "weight_scale", "bias": "bias"}
-_ROWS = {  # linear -> its rows of the tensor that holds it
+BLOCK = 32  # codes that share a scale, in bytes of two
+ROLES = {"blocks": "weight_packed", "scales": "weight_scale", "bias": "bias"}
+ROWS = {  # linear -> its rows of the tensor that holds it
     "gate_up_proj": {"gate_proj": slice(0, None, 2), "up_proj": slice(1, None, 2)},
     "down_proj": {"down_proj": slice(None)},
 }
@@ -95,14 +96,14 @@ def one_by_one(owners: dict[str, TensorFile]) -> dict[str, TensorFile]:
     found, parts = dict[str, Any](), dict[Any, dict[str, _Part]]()
     for name, file in owners.items():
         match = _STACKED.fullmatch(name)
-        if match is None or name.rpartition("_")[0] not in packed or match["what"] not in _ROLES:
+        if match is None or name.rpartition("_")[0] not in packed or match["what"] not in ROLES:
             found[name] = file
             continue
         _check(name, match["what"], file)
         shown = parts.setdefault(file, {})
-        for linear, rows in _ROWS[match["part"]].items():
+        for linear, rows in ROWS[match["part"]].items():
             for expert in range(file.shape(name)[0]):
-                role = _ROLES[match["what"]]
+                role = ROLES[match["what"]]
                 whole = f"{match['owner']}.{expert}.{linear}.{role}"
                 shown[whole] = _Part(name, expert, rows)
                 found[whole] = file  # keeps its place in the order of the files
@@ -120,7 +121,7 @@ def _check(name: str, what: str, file: TensorFile) -> None:
     the reader of each linear."""
     shape, dtype = file.shape(name), file.dtype(name)
     dims = {"blocks": 4, "scales": 3, "bias": 2}[what]
-    fits = len(shape) == dims and 0 not in shape and (what != "blocks" or shape[-1] == 16)
+    fits = len(shape) == dims and 0 not in shape and (what != "blocks" or shape[-1] == BLOCK // 2)
     if fits and (what == "bias" or dtype == torch.uint8):
         return
     wanted = {

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .adapter import TENSORS, without_model
+from .dense_experts import Stack, shown_apart
 from .errors import CheckpointError
 from .gguf_file import begins_as_gguf
 from .gguf_tensors import GgufFile
@@ -154,7 +155,20 @@ class TensorIndex:
 
     def is_part(self, name: str) -> bool:
         """Whether a tensor is a part of one of the file's, which is shown apart from the rest."""
-        return isinstance(self._owner[name], OneByOne)
+        owner = self._owner[name]
+        return isinstance(owner, OneByOne) or (isinstance(owner, GgufFile) and owner.is_part(name))
+
+    def take_apart(self, stacks: Iterable[Stack]) -> None:
+        """Show dense experts that files have in one tensor as linears, in its place.
+
+        Args:
+            stacks: where they are.
+        """
+        self._owner = dict(shown_apart(self._owner, stacks))
+
+    def reads_slices(self, name: str) -> bool:
+        """Whether :meth:`load_slice` of a tensor reads no other bytes."""
+        return isinstance(self._owner.get(name), SafetensorsFile)
 
     def file(self, name: str) -> Path:
         """The file that holds ``name``; the checkpoint itself when none does."""
@@ -178,10 +192,10 @@ class TensorIndex:
 
     def load_slice(self, name: str, dim: int, start: int, stop: int) -> Tensor:
         """``load(name).narrow(dim, start, stop - start)``, on the CPU; of a safetensors file no
-        other bytes are read."""
+        other bytes are read, of a torch file those from its first element to its last."""
 
         def read(file: TensorFile) -> Tensor:
-            if isinstance(file, SafetensorsFile):
+            if isinstance(file, SafetensorsFile | TorchFile):
                 return file.load_slice(name, dim, start, stop)
             return file.load(name).narrow(dim, start, stop - start).contiguous()
 

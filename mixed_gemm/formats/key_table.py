@@ -305,6 +305,7 @@ TABLE: dict[str, dict[str, Row]] = {
     **MODELOPT,
     "mxfp4": {
         **METHOD,
+        "mixed_gemm": applied("by name", inside="compressed-tensors mixed_gemm"),
         **inert(LAYERS, "modules_to_not_convert"),
         "dequantize": refused("the model is to be dense, and transformers reads it so"),
     },

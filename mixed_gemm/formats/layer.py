@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -161,6 +161,7 @@ class LayerTensors:
         self.name = name
         self._index = index
         self._group = group
+        self._known: dict[str, bool] = {}  # which tensors there are, as a codec asks often
 
     @property
     def index(self) -> Tensors:
@@ -179,7 +180,10 @@ class LayerTensors:
         return self._index.file(self.tensor_name(role))
 
     def has(self, role: str) -> bool:
-        return self.tensor_name(role) in self._index
+        found = self._known.get(role)
+        if found is None:
+            found = self._known[role] = self.tensor_name(role) in self._index
+        return found
 
     def error(self, role: str, reason: str) -> CheckpointError:
         name = self.tensor_name(role)
@@ -287,6 +291,16 @@ def modules_with(index: TensorIndex, role: str) -> list[str]:
     """Names of the modules that have a tensor of this role, in the order of the files."""
     suffix = f".{role}"
     return [name[: -len(suffix)] for name in index.names() if name.endswith(suffix)]
+
+
+def in_layer(name: str, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Give (name in a file, tensor) of the tensors of a layer.
+
+    Args:
+        name: of the layer; empty where the model is the layer. tensors: role -> tensor.
+    """
+    for role, tensor in tensors.items():
+        yield f"{name}.{role}" if name else role, tensor
 
 
 Config = Mapping[str, object]

@@ -22,6 +22,7 @@ class Outline:
         dtype: of its activations.
         module: what it is of, "linear", "conv1d" or "embedding".
         has_more: whether it has a pre_scale, or a permutation of its columns.
+        has_bias: whether it has a bias.
     """
 
     scheme: Scheme
@@ -29,6 +30,15 @@ class Outline:
     dtype: torch.dtype
     module: str = "linear"
     has_more: bool = False
+    has_bias: bool = False
+
+    @property
+    def says_all(self) -> bool:
+        """Whether the configuration of a folder has nothing to say of the layer that depends on its
+        values, as on those of zero points."""
+        side, whole = self.scheme.input_activations, self.scheme.weights.strategy == "tensor_group"
+        static_zero_point = side is not None and not side.dynamic and not side.symmetric
+        return not (self.has_more or self.scheme.has_zeros or whole or static_zero_point)
 
 
 def outline_of(module: Linear | Embedding) -> Outline:
@@ -40,4 +50,5 @@ def outline_of(module: Linear | Embedding) -> Outline:
     if getattr(module, "is_conv1d", False):
         kind = "conv1d"
     has_more = any(part is not None for part in parts)
-    return Outline(module.scheme, tuple(weight.shape), weight.dtype, kind, has_more)
+    has_bias = getattr(module, "bias", None) is not None
+    return Outline(module.scheme, tuple(weight.shape), weight.dtype, kind, has_more, has_bias)

@@ -1,5 +1,5 @@
-"""``save_checkpoint``: write compressed-tensors, which transformers, vLLM and SGLang read, or
-bitsandbytes."""
+"""``save_checkpoint``: write compressed-tensors, which transformers, vLLM and SGLang read,
+bitsandbytes, or the MXFP4 of gpt-oss."""
 
 from __future__ import annotations
 
@@ -97,11 +97,13 @@ def save_checkpoint(
     overwrite: bool = False,
     progress: Progress = False,
 ) -> None:
-    """Write a quantized model as compressed-tensors, or code books as bitsandbytes.
+    """Write a quantized model as compressed-tensors, code books as bitsandbytes, or gpt-oss as its
+    own MXFP4.
 
     Of compressed-tensors it is pack-quantized; int-quantized where activations are rounded;
     float-quantized for float8. bitsandbytes is written where all layers are "nf4", or all "fp4", in
-    blocks that it makes.
+    blocks that it makes; the files of gpt-oss where its experts are all "mxfp4" and nothing else is
+    quantized.
 
     Integers, scales and zero points are written as they are: reading them back gives the same
     bits. What other readers have no place for (act-order, a pre_scale, a ragged last group, zero
@@ -148,15 +150,16 @@ def save_checkpoint(
         writer = ShardWriter(target.stage, max_shard_bytes)
         whole = _untied(given.config if config is None else config, given.layers)
         dense = {*given.ignore, *_tied_head(whole, given.layers)}
+        outlines = {x: given.outline(x) for x in given.layers}
+        groups = written_as(outlines, dense, given.carried, own=False, config=whole)
         # Layers that other readers would leave out: those are to refuse the folder.
         own: dict[str, str] = getattr(given, "own", {})  # streams of before have none
-        outlines = {x: given.outline(x) for x in given.layers}
-        groups = written_as(outlines, dense, given.carried, bool(own))
+        own = {} if groups.joins_experts else own
         for name in track(given.layers, "save", progress):
             weight = given.layer(name)
-            for role, tensor in groups.encode(weight).items():
-                writer.add(f"{name}.{role}" if name else role, tensor)
-            groups.add(weight)
+            for whole_name, tensor in groups.encode(weight):
+                writer.add(whole_name, tensor)
+            groups.add(weight, name)
         for name, tensor in given.plain():
             writer.add(name, tensor)
         writer.finish()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ..nn.base import QuantizedModule
 from ..nn.conv_base import QuantizedConv2d
 from ..nn.embedding import Embedding
 from ..nn.linear import Linear
@@ -19,6 +20,8 @@ from ..weights.exchange import QuantizedWeight
 from .checkpoint import Checkpoint
 from .ct_encode import OWN_ROLES, carried
 from .experts import BY_ITSELF, left_out_by_others
+from .gpt_oss import GptOss
+from .inside import is_inside
 from .kv_cache import kept_of
 from .layer import LayerTensors
 from .outline import Outline, outline_of
@@ -87,6 +90,22 @@ def dense_matrices(model: nn.Module, quantized: Collection[str]) -> tuple[str, .
     return tuple(name for name in found if name not in quantized)
 
 
+def state_of_others(model: nn.Module, written: Collection[str]) -> dict[str, Tensor]:
+    """The tensors of a model that files have as they are, those of layers among them that were
+    quantized and have a dense weight now.
+
+    Args:
+        model: any. written: names of the modules whose tensors are written otherwise.
+    """
+    state = {x: t for x, t in model.state_dict().items() if not is_inside(x, written)}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, QuantizedModule) and name not in written:
+            state.pop(f"{name}._extra_state", None)  # which says how to read a packed weight
+            if getattr(module, "is_conv1d", False) and f"{name}.weight" in state:
+                state[f"{name}.weight"] = state[f"{name}.weight"].t()  # as a Conv1D has it
+    return state
+
+
 class FromModel:
     def __init__(self, model: nn.Module) -> None:
         modules = dict(model.named_modules(remove_duplicate=False))
@@ -95,10 +114,12 @@ class FromModel:
         self._quantized = {
             x: m
             for x, m in modules.items()
-            if isinstance(m, Linear | Embedding) and x not in self._heads
+            if isinstance(m, Linear | Embedding) and m.is_quantized and x not in self._heads
         }
         self.layers = tuple(self._quantized)
-        self._convs = {x: m for x, m in modules.items() if isinstance(m, QuantizedConv2d)}
+        self._convs = {
+            x: m for x, m in modules.items() if isinstance(m, QuantizedConv2d) and m.is_quantized
+        }
         self.ignore = dense_matrices(model, self._quantized)
         to_dict = getattr(getattr(model, "config", None), "to_dict", dict)
         self.config: dict[str, Any] = to_dict()
@@ -118,15 +139,17 @@ class FromModel:
     def is_spread(self) -> bool:
         """Whether it lies on several ranks, which then read it together."""
         tensors = (*self._model.parameters(), *self._model.buffers())
-        return any(hasattr(x, "full_tensor") for x in tensors)
+        return any(hasattr(x, "full_tensor") for x in tensors) or any(
+            getattr(x, "is_spread", False) for x in self._model.modules()
+        )
 
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         tied = getattr(self._model, "all_tied_weights_keys", None) or {}  # transformers ties again
-        inside = tuple(f"{name}." for name in (*self.layers, *self._convs, *self._heads))
-        state = self._model.state_dict()
+        written = {*self.layers, *self._convs, *self._heads}
+        state = state_of_others(self._model, written)
         _refuse_scaled_activations(state, (*self.layers, *self._convs, *self._heads))
         for name, tensor in state.items():
-            if name not in tied and not name.startswith(inside) and isinstance(tensor, Tensor):
+            if name not in tied and isinstance(tensor, Tensor):
                 whole = getattr(tensor, "full_tensor", None)
                 yield name, tensor if whole is None else whole()
         for name, conv in self._convs.items():  # dense: the format knows linears only
@@ -145,15 +168,16 @@ class FromCheckpoint:
         self.ignore = tuple(name.removesuffix(".weight") for name in matrices)
         self._checkpoint = checkpoint
         self.recipe = _recipe_in(checkpoint.config)
-        anchor, is_part = checkpoint.codec.anchor, checkpoint.index.is_part
-        self.own = {name: BY_ITSELF for name in self.layers if is_part(f"{name}.{anchor}")}
+        # Files of its model hold all experts of a layer in one tensor.
+        self.own = dict.fromkeys(self.layers, BY_ITSELF) if _is_gpt_oss(checkpoint) else {}
 
     def outline(self, name: str) -> Outline | None:
         info, codec = self._checkpoint.layers[name], self._checkpoint.codec
         layer = LayerTensors(self._checkpoint.index, name)
         dtype = codec.dtype_of(layer) or _dtype_in(self.config)
         has_more = any(map(layer.has, OWN_ROLES))
-        return Outline(info.scheme, info.shape, dtype, codec.module_of(name), has_more)
+        kind, has_bias = codec.module_of(name), layer.has("bias")
+        return Outline(info.scheme, info.shape, dtype, kind, has_more, has_bias)
 
     def layer(self, name: str) -> QuantizedWeight:
         return self._checkpoint.layer(name)
@@ -161,6 +185,10 @@ class FromCheckpoint:
     def plain(self) -> Iterator[tuple[str, Tensor]]:
         _refuse_scaled_activations(self._checkpoint.tensors, ())
         return ((name, self._checkpoint.tensor(name)) for name in self._checkpoint.tensors)
+
+
+def _is_gpt_oss(checkpoint: Checkpoint) -> bool:
+    return isinstance(checkpoint.codec, GptOss)
 
 
 def _dtype_in(config: Mapping[str, Any]) -> torch.dtype:

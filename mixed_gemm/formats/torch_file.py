@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -85,7 +86,20 @@ class TorchFile:
 
     def load(self, name: str) -> Tensor:
         """The tensor, in memory of its own."""
+        return self._load(name, self._state[name])
+
+    def load_slice(self, name: str, dim: int, start: int, stop: int) -> Tensor:
+        """Return ``load(name).narrow(dim, start, stop - start)``, in memory of its own.
+
+        Args:
+            name: of the tensor. dim, start, stop: of the slice.
+        """
         stored = self._state[name]
+        shape = (*stored.shape[:dim], stop - start, *stored.shape[dim + 1 :])
+        offset = stored.offset + start * stored.stride[dim]
+        return self._load(name, replace(stored, shape=shape, offset=offset)).contiguous()
+
+    def _load(self, name: str, stored: StoredTensor) -> Tensor:
         record = self._record(stored)
         assert record is not None
         size = stored.dtype.itemsize

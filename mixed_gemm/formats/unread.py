@@ -5,7 +5,7 @@ what a layer computes without them may be something else.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import torch
 
@@ -13,6 +13,7 @@ from .codec import Codec
 from .errors import CheckpointError, CheckpointWarning
 from .experts import is_expert, refusal
 from .index import TensorIndex
+from .inside import owners
 from .kv_cache import ANNOUNCED
 
 _ORDINARY = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -31,7 +32,7 @@ def check_unread(index: TensorIndex, codec: Codec, layers: Collection[str]) -> N
     """
     names, strange = set(layers), []
     for name in index.names():
-        role = next((name[len(x) + 1 :] for x in _owners(name) if x in names), None)
+        role = next((name[len(x) + 1 :] for x in owners(name) if x in names), None)
         if role is None:
             _refuse(index, codec, name)
         elif role not in codec.roles and role not in ANNOUNCED:
@@ -44,13 +45,6 @@ def check_unread(index: TensorIndex, codec: Codec, layers: Collection[str]) -> N
             CheckpointWarning,
             stacklevel=3,
         )
-
-
-def _owners(name: str) -> Iterator[str]:
-    """The modules that a tensor may belong to, the innermost first."""
-    while "." in name:
-        name = name.rpartition(".")[0]
-        yield name
 
 
 def _refuse(index: TensorIndex, codec: Codec, name: str) -> None:
