@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 from ...formats.experts import is_expert
@@ -27,6 +28,7 @@ from ...weights.scheme import Scheme
 from .config import WHERE, MixedGemmConfig
 from .experts import are_apart_in, names_of
 from .names import weights_in
+from .stacked_files import Shapes, are_stacked_in, stacks_of
 from .tied_head import PendingHead
 from .tying import TIED, untie
 
@@ -38,17 +40,21 @@ class Chosen:
     Attributes:
         schemes: name of a layer -> its scheme. rows: those of them that are embeddings with rows of
             int8, by which nothing multiplies. ties: name of an output head -> that of the packed
-            embedding that it is tied to; it has no tensor of its own.
+            embedding that it is tied to; it has no tensor of its own. stacks: name of a module
+            whose experts are linears now, and which the files have in one tensor -> the shapes of
+            its tensors.
     """
 
     schemes: dict[str, Scheme] = field(default_factory=dict)
     rows: set[str] = field(default_factory=set)
     ties: dict[str, str] = field(default_factory=dict)
+    stacks: dict[str, Shapes] = field(default_factory=dict)
 
 
 def choose(model: Any, config: MixedGemmConfig, files: Sequence[Path] = ()) -> Chosen:
-    """Return what ``quantize_`` would quantize of the model once it is loaded; but of experts that
-    its files have in one tensor none.
+    """Return what ``quantize_`` would quantize of the model once it is loaded; but no experts that
+    are read from elsewhere than files, or that transformers converts as tensors of three
+    dimensions.
 
     Args:
         model: of transformers, on the meta device. config: what is asked for.
@@ -68,11 +74,14 @@ def choose(model: Any, config: MixedGemmConfig, files: Sequence[Path] = ()) -> C
         return config.scheme_for(module.in_features) if isinstance(module, nn.Linear) else None
 
     names = names_of(model) if are_apart_in(files) else None
-    experts = None if names is None else take_apart(model, names)
+    stacks = {} if names is not None else _stacks(model, files)
+    experts = take_apart(model, names) if names is not None or stacks else None
     with _tied(model):
         targets, skipped = select(model, scheme_of, skip, embeddings, heads)
+        if experts is not None and stacks:
+            experts.put_back(targets, skipped)
         # All of them or none: conversions of keys are for all of a model.
-        if experts is not None and not experts.hold_any_of(targets):
+        elif experts is not None and not experts.hold_any_of(targets):
             experts.put_back((), skipped)
         check_heads(WHERE, model, embeddings, heads, targets, skipped)
     for target in targets.values():
@@ -84,10 +93,12 @@ def choose(model: Any, config: MixedGemmConfig, files: Sequence[Path] = ()) -> C
         )
     if not targets:
         warn_that_all_is_dense(WHERE, model, skipped)
-    if names is None and (joined := [x for x in skipped if is_expert(x)]):
+    if experts is None and (joined := [x for x in skipped if is_expert(x)]):
+        source = "files" if files else "a state_dict"
         warnings.warn(
-            f"{WHERE}: {joined[0]} and all other experts stay dense, since the files have those of "
-            "a layer in one tensor. Hint: load the model as it is, then mixed_gemm.quantize_",
+            f"{WHERE}: {joined[0]} and all other experts stay dense, since they come from {source} "
+            "in a form of which no single expert is read. Hint: load the model as it is, then "
+            "mixed_gemm.quantize_",
             stacklevel=2,
         )
     if embeddings is not False:
@@ -99,7 +110,14 @@ def choose(model: Any, config: MixedGemmConfig, files: Sequence[Path] = ()) -> C
         {name: x.scheme for name, x in targets.items() if not x.tied},
         {name for name in tables if not targets[name].packs_rows},
         {name: x.tied for name, x in targets.items() if x.tied},
+        stacks,
     )
+
+
+def _stacks(model: Any, files: Sequence[Path]) -> dict[str, Shapes]:
+    """The stacked tensors of a model's experts, where its files have all of them."""
+    mapping = get_model_conversion_mapping(model)
+    return stacks_of(model) if are_stacked_in(model, files, mapping) else {}
 
 
 @contextmanager

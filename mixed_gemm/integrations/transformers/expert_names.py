@@ -6,7 +6,7 @@ import sys
 
 from torch import nn
 
-from ...nn.experts import Names
+from ...nn.expert import Names
 
 
 def names_in_files(model: nn.Module) -> Names | None:

@@ -14,9 +14,12 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter
 
 from ...formats.index import TensorIndex
-from ...nn.experts import DOWN, GATE_UP, UP, Experts, Names
+from ...nn.expert import Names
+from ...nn.expert_tensors import DOWN, GATE_UP, UP
+from ...nn.experts import Experts
 from ...quantization.experts import take_apart
 from ...weights.scheme import FLOAT8, Scheme
+from .names import module_names
 
 _NUMBERED = re.compile(r"(^|\.)experts\.\d+\.")
 # Tensors of gpt-oss that hold all experts of a layer, of which each reads its own part.
@@ -63,6 +66,11 @@ def has_experts(model: Any) -> bool:
     return any(isinstance(x, Experts) for x in model.modules())
 
 
+def are_multiplied_together(model: Any) -> bool:
+    """Whether the experts of each layer are one product after the other, which a graph may have."""
+    return not any(x.why_one_by_one for x in model.modules() if isinstance(x, Experts))
+
+
 def take_apart_for(model: Any, layers: Iterable[str], mapping: Sequence[Any]) -> list[Any]:
     """Make linears of the experts of a model where the files have quantized ones, each by itself.
 
@@ -75,7 +83,10 @@ def take_apart_for(model: Any, layers: Iterable[str], mapping: Sequence[Any]) ->
     """
     if not any(_NUMBERED.search(name) for name in layers):
         return list(mapping)
-    take_apart(model, names_of(model, mapping))
+    names = names_of(model, mapping)
+    apart = take_apart(model, names)
+    if names is None:  # files have the dense experts of another layer in one tensor
+        apart.put_back(target for _, target in module_names(model, mapping, list(layers)))
     return leave_apart(model, mapping)
 
 

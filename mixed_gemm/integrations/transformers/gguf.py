@@ -68,7 +68,8 @@ def load(
         # The quantizer opens the file again: transformers copies a config, and writes it as JSON.
         source = {"quant_method": GGUF, "file": str(file)}
         config.quantization_config = {"quant_method": METHOD, "source": source}
-    state = {name: index.load(name) for name in index.names()}
+    # Experts read their own parts, one after the other.
+    state = {name: index.load(name) for name in index.names() if not index.is_part(name)}
     loaded: tuple[Any, dict[str, Any]] = model_class.from_pretrained(
         None, config=config, state_dict=state, output_loading_info=True, **options
     )

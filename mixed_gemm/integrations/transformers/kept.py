@@ -21,8 +21,8 @@ def keep_for_saving(model: Any, codec: Codec, index: TensorIndex, mapping: list[
         model: of transformers. codec, index: of the files. mapping: how transformers converts
             their keys.
     """
-    own = set(model.state_dict())
     names = [name for name in index.names() if is_announced(name)]
+    own = set(model.state_dict()) if names else set()
     owners = dict.fromkeys(name.rpartition(".")[0] for name in names)
     targets = dict(module_names(model, mapping, list(owners)))
     kept = {}

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import (
+    PrefixChange,
     WeightConverter,
     WeightRenaming,
     rename_source_key,
@@ -20,6 +22,7 @@ from transformers.core_model_loading import (
 from .pending import attribute_of
 
 _WEIGHT = ".weight"
+_PARTS = ("weight_scale", "weight", "bias")  # by which the names of all tensors of a layer go
 
 
 def attribute_renamings(roles: Iterable[str]) -> list[WeightRenaming]:
@@ -45,6 +48,8 @@ def module_names(
             included.
         names: of modules in the files.
     """
+    if not names:
+        return
     mapping = copy.deepcopy(list(mapping))  # which remember what they were used for
     renamings = [x for x in mapping if isinstance(x, WeightRenaming)]
     converters = [x for x in mapping if isinstance(x, WeightConverter)]
@@ -74,23 +79,50 @@ def file_names(model: Any, modules: Iterable[str]) -> dict[str, str] | None:
     """Return name of a module in the model -> what save_pretrained calls it in the files of the
     model's original format; None where that format joins, splits, permutes or takes apart one of
     them, which cannot be done with packed tensors."""
-    marks = {}
-    for name in modules:
-        n, k = model.get_submodule(name).weight.shape
-        # These have the shapes of the dense layer's, since conversions look at that.
-        for part, shape in (("weight_scale", (n, k)), ("weight", (n, k)), ("bias", (n,))):
-            marks[name, part] = torch.empty(shape, device="meta")
     try:
-        state = {f"{name}.{part}": mark for (name, part), mark in marks.items()}
-        reverted = revert_weight_conversion(model, state)
+        keys = _names_of_tensors(model, modules)
     except Exception:  # by any conversion of transformers, of what it is not made for
         return None
-    keys = {id(mark): key for key, mark in reverted.items()}
+    if len({*keys.values()}) < len(keys):
+        return None  # two of them are one in the files
     found: dict[str, set[str | None]] = {}
-    for (name, part), mark in marks.items():
-        key = keys.get(id(mark), "")
+    for (name, part), key in keys.items():
         whole = key.removesuffix(f".{part}")
         found.setdefault(name, set()).add(None if whole == key else whole)
     if any(len(places) > 1 or None in places for places in found.values()):
         return None  # another tensor, or parts that are apart in the files
     return {name: str(*places) for name, places in found.items()}
+
+
+def _names_of_tensors(model: Any, modules: Iterable[str]) -> dict[tuple[str, str], str]:
+    """Return (name of a module, part of it) -> name of the tensor in the files; "" where that has
+    another tensor in its place."""
+    renamings, converters = _reverted(model)
+    found, converted = {}, {}
+    for name in modules:
+        for part in _PARTS:
+            # A mixture has tens of thousands of linears, and what transformers makes for each of
+            # their tensors takes it longer than all that is done here.
+            key = f"{name}.{part}"
+            renamed, pattern = rename_source_key(key, renamings, converters, reverse=True)
+            if pattern is None:
+                found[name, part] = renamed
+            else:
+                n, k = model.get_submodule(name).weight.shape
+                # It has the shape of the dense layer's, since conversions look at that.
+                shape = (n,) if part == "bias" else (n, k)
+                converted[name, part] = torch.empty(shape, device="meta")
+    marks = {f"{name}.{part}": mark for (name, part), mark in converted.items()}
+    places = {id(x): key for key, x in revert_weight_conversion(model, marks).items()}
+    return found | {where: places.get(id(mark), "") for where, mark in converted.items()}
+
+
+def _reverted(model: Any) -> tuple[list[WeightRenaming], list[WeightConverter]]:
+    """Return the renamings and the converters that ``revert_weight_conversion`` applies."""
+    known = getattr(model, "_weight_conversions", None)
+    if known is None:
+        every = get_model_conversion_mapping(model, add_legacy=False)
+        known = [x for x in every if not isinstance(x, PrefixChange)]
+    reverse = [x.reverse_transform() for x in reversed(known)]
+    renamings = [x for x in reverse if isinstance(x, WeightRenaming)]
+    return renamings, [x for x in reverse if isinstance(x, WeightConverter)]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ...nn.base import QuantizedModule
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
+from ...nn.own_embedding import kind_for, own_class, take_attributes
 from ...weights.tensor import QuantizedTensor
 
 FOLDER = "mixed_gemm"  # in the offload_folder
@@ -158,8 +159,13 @@ def _on_disk(hook: Any) -> bool:
 def _with_parts(layer: Linear | Embedding) -> tuple[Any, dict[str, Tensor]]:
     """Return (the same with its parts as parameters, those by name)."""
     kind: Any = OffloadedEmbedding if isinstance(layer, Embedding) else OffloadedLinear
+    own: Any = own_class(layer) if isinstance(layer, Embedding) else nn.Embedding
+    if own is not nn.Embedding:
+        kind = kind_for(own, kind)
     made = kind.__new__(kind)
     nn.Module.__init__(made)
+    if own is not nn.Embedding:
+        take_attributes(made, layer)
     made.__dict__.update(
         {k: v for k, v in layer.__dict__.items() if not k.startswith("_") and k != "weight"}
     )

@@ -21,6 +21,7 @@ from ...formats.load import Wanted
 from ...formats.loaded import LoadedTensors
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
+from ...nn.own_embedding import own_class
 from .offload import Place
 
 EXTRA_STATE = "_extra_state"  # as torch.nn names it
@@ -50,6 +51,8 @@ class PendingLinear(nn.Module):
 
     is_embedding: bool
     is_multiplied: bool = False  # whether an output head has the weight of this embedding, too
+    dtype_of_layer: torch.dtype  # its activations have it
+    info: LayerInfo | None = None  # the layer as its tensors in the files say it
 
     def stand_for(
         self,
@@ -66,14 +69,18 @@ class PendingLinear(nn.Module):
         self._weight_only, self._float8 = weight_only, float8
         self._name, self._codec = name, codec
         dense: Any = module.weight
-        self._dtype = dense.dtype
+        self.dtype_of_layer = dense.dtype
         self.is_embedding = isinstance(module, nn.Embedding)
         # Whether it reads its tensors itself, since these are parts of tensors of the files.
         anchor, index = tensors.tensor_name(codec.anchor), tensors.index
         self.reads_itself = isinstance(index, TensorIndex) and index.is_part(anchor)
         self._has_bias = getattr(module, "bias", None) is not None
         self._padding_idx = getattr(module, "padding_idx", None)
+        # An embedding of a class of its model, in a tuple: torch takes modules for children.
+        is_own = isinstance(module, nn.Embedding) and own_class(module) is not nn.Embedding
+        self._own_embedding: tuple[Any, ...] = (module,) if is_own else ()
         self._files: dict[str, Path] = {}
+        self._said: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
         self._index: Any = tensors.index
         self._style: Any = None  # (a style of transformers, mesh) where it is sharded over ranks
         # (model, name in it), for transformers not to miss a place for the tensors of a shard
@@ -87,6 +94,7 @@ class PendingLinear(nn.Module):
             if not isinstance(dtype, torch.dtype):
                 raise tensors.error(role, f"is of the dtype {dtype}, which torch does not have")
             self._files[role] = tensors.file(role)
+            self._said[role] = tensors.shape(role), dtype
             if role == EXTRA_STATE or self.reads_itself:
                 continue
             empty = torch.empty(tensors.shape(role), dtype=dtype, device="meta")
@@ -114,7 +122,8 @@ class PendingLinear(nn.Module):
         """Have nothing for transformers to load: each rank reads its shard when all is loaded.
 
         Args:
-            style: "colwise" or "rowwise" of transformers. mesh: of the ranks.
+            style: "colwise" or "rowwise" of transformers; of an expert's linear the rows or columns
+                of this rank. mesh: of the ranks.
         """
         self._style = style, mesh
         self._parameters = {}
@@ -135,7 +144,8 @@ class PendingLinear(nn.Module):
             CheckpointError: a tensor did not arrive, or holds what it must not.
         """
         if self._style is not None:
-            return self._finish_shard(*self._style)
+            shard: Linear = self._finish_shard(*self._style)
+            return shard
         if self.reads_itself:
             return self._made_of(LayerTensors(self._index, self._name))
         place, found = Place.of(self), {}
@@ -148,7 +158,9 @@ class PendingLinear(nn.Module):
                 raise CheckpointError(
                     self._files[role], f"{self._name}.{role}", "was not loaded by transformers"
                 )
-            found[role] = tensor.detach() if fetched is None else fetched
+            arrived_as = tensor.detach() if fetched is None else fetched
+            # float8 codes arrive as float32 where an architecture keeps a layer in that.
+            found[role] = arrived_as.to(self._said[role][1]) if role in self._said else arrived_as
         layer = LayerTensors(LoadedTensors(self._name, found, self._files), self._name)
         if any(hasattr(x, "full_tensor") for x in found.values()):
             raise layer.error(
@@ -159,28 +171,47 @@ class PendingLinear(nn.Module):
             )
         return self._made_of(layer)
 
+    def _is_as_in_files(self, layer: LayerTensors) -> bool:
+        """Whether tensors have the shapes and dtypes of those that ``info`` was made of."""
+        return layer.index is self._index or all(
+            (layer.shape(role), layer.dtype(role)) == said for role, said in self._said.items()
+        )
+
     def _made_of(self, layer: LayerTensors) -> Linear | Embedding:
-        info: LayerInfo = self._codec.describe(layer)
+        info = self.info
+        if info is None or not self._is_as_in_files(layer):
+            info = self._codec.describe(layer)
         try:
-            wanted = Wanted(self._dtype, self._weight_only, self._float8, self.is_multiplied)
+            wanted = Wanted(
+                self.dtype_of_layer, self._weight_only, self._float8, self.is_multiplied
+            )
             made = self._codec.load(layer, info, wanted).to_module()
         except ValueError as error:
             raise layer.error(self._codec.anchor, str(error)) from error
         if isinstance(made, Embedding):
             made.padding_idx = self._padding_idx
+            for own in self._own_embedding:
+                own._buffers = dict(self._buffers)  # which transformers has filled
+                made = Embedding.around(made.weight, own)
         elif not self._has_bias and made.bias is not None and not bool(made.bias.any()):
             # AutoGPTQ writes a bias of zeros where the model has none.
             made.register_parameter("bias", None)
         return made.eval()
 
-    def _finish_shard(self, style: Any, mesh: Any) -> Linear:
-        from ...distributed.layers import read_linear
+    def _finish_shard(self, style: Any, mesh: Any) -> Any:
+        from ...distributed.layers import read_linear, read_local
+        from ...distributed.read import ShardOf
+        from ...distributed.told import Elsewhere
         from .sharding import dim_of, install
 
-        made = read_linear(
-            self._index, self._codec, self._name, mesh, dim_of(style), dtype=self._dtype,
-            weight_only=self._weight_only, float8=self._float8,
-        )  # fmt: skip
+        options: dict[str, Any] = {
+            "dtype": self.dtype_of_layer, "weight_only": self._weight_only, "float8": self._float8,
+        }  # fmt: skip
+        files = self._index, self._codec, self._name, mesh
+        if isinstance(style, ShardOf):
+            nothing = style.start == style.stop
+            return Elsewhere(self) if nothing else read_local(*files, style, **options).eval()
+        made = read_linear(*files, dim_of(style), **options)
         bias: Any = made.bias
         if not self._has_bias and bias is not None and not bool(bias.full_tensor().any()):
             made.register_parameter("bias", None)  # as finish()
@@ -209,7 +240,9 @@ class TaggedLinear(PendingLinear):
 def stand_in(parameter: Tensor) -> Tensor:
     """Make a parameter of its shape and dtype on the meta device, with the attributes that others
     hung on it ("_no_reinit"), for transformers to leave as it is."""
-    made = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+    # Making one on the meta device takes torch longer than all else that is done for a layer.
+    empty = parameter.detach() if parameter.is_meta else torch.empty_like(parameter, device="meta")
+    made = nn.Parameter(empty, requires_grad=False)
     made.__dict__.update(parameter.__dict__)
     made._is_hf_initialized = True  # type: ignore[attr-defined]
     return made

@@ -12,6 +12,7 @@ from ...formats.errors import CheckpointError
 from ...formats.no_model import NoModelError, hint_of
 from ...ops.errors import wrong_value
 from ...quantization.fuse import fuse_
+from ...quantization.fuse_report import warn_unless_fused
 from .adapters import base_options, find_adapter
 from .arguments import HUB_OPTIONS, configuration, file_options
 from .gguf import load as load_gguf
@@ -76,7 +77,7 @@ def from_pretrained(
         options = {"weight_only": weight_only, "float8": float8}
         model, info = load(str(path_or_id), model_class, config, gguf_file, options, kwargs)
     if fuse:
-        fuse_(model)
+        warn_unless_fused("mixed_gemm.from_pretrained", fuse_(model))
     return (model, info) if tell else model
 
 

@@ -5,6 +5,7 @@ to make of them afterwards.
 from __future__ import annotations
 
 import re
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,35 @@ from ...formats.detect import detect
 from ...formats.errors import CheckpointError
 from ...formats.experts import is_expert, refusal
 from ...formats.index import TensorIndex
-from ...formats.layer import LayerTensors, modules_with
+from ...formats.layer import LayerInfo, LayerTensors, modules_with
 from ...formats.sources import tied_heads
 from ...formats.unread import check_unread
 from ...nn.embedding import Embedding
+from ...nn.expert_tensors import together
+from ...nn.experts import Experts, stack_experts
 from ...nn.linear import Linear
-from ...quantization.conv1d import as_linear, is_conv1d
+from ...quantization.conv1d import as_conv1d, as_linear, is_conv1d
 from ...quantization.fuse import fuse_
+from ...quantization.fuse_report import warn_unless_fused
 from ...quantization.plain import why_no_product
+from ...quantization.plain_rows import why_not_rows
 from .config import MixedGemmConfig
 from .dense import Chosen, choose, wait_for_embeddings
-from .experts import STACKED, device_near, has_experts, leave_apart, take_apart_for
+from .experts import (
+    STACKED,
+    are_multiplied_together,
+    device_near,
+    has_experts,
+    leave_apart,
+    take_apart_for,
+)
 from .gguf import file_of
 from .kept import keep_for_saving
+from .kept_dtype import kept_dtypes
 from .names import attribute_renamings, module_names, weights_in
 from .offload import Place
 from .pending import PendingLinear, pending, warn_of_differences
+from .read_experts import read_experts
 from .saving import tell_how_to_load, what_is_saved
 from .scaled_activation import leftover_scales, swap_activations
 from .tied_head import PendingHead
@@ -60,19 +74,26 @@ class MixedGemmQuantizer(HfQuantizer):
         # the files.
         self._waiting: tuple[Any, Codec, TensorIndex] | None = None
         self._heads: dict[str, str] = {}  # output head -> the embedding that it is tied to
-        self._runs_eagerly = False
+        self._has_experts = False
+        self._model: weakref.ref[Any] | None = None  # that was loaded
+        self._device_map: Any = None
         self._plans: list[dict[str, str]] = []  # tensor-parallel plans that name waiting layers
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
         """Refuse offloading what is quantized on the way: transformers writes it as it comes."""
         if self.pre_quantized:
             return
+        self._device_map = device_map
         places = set(device_map.values()) if isinstance(device_map, dict) else set()
         if "disk" in places or ("cpu" in places and len(places) > 1):
             raise ValueError(
                 "mixed_gemm: device_map must not offload to cpu or disk while a model is "
                 f"quantized, got {device_map}. Hint: save the quantized model first, and load that"
             )
+
+    def _placed(self) -> dict[str, Any] | None:
+        """The device map that transformers has settled on."""
+        return self._device_map if isinstance(self._device_map, dict) else None
 
     def is_serializable(self) -> bool:
         return True
@@ -84,8 +105,13 @@ class MixedGemmQuantizer(HfQuantizer):
 
     @property
     def is_compileable(self) -> bool:
-        """Whether ``generate`` may compile a step as one graph, which experts break."""
-        return not self._runs_eagerly
+        """Whether ``generate`` may compile a step as one graph, which experts that are computed one
+        by one break."""
+        model = None if self._model is None else self._model()
+        return not self._has_experts or (model is not None and are_multiplied_together(model))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": None}  # a copy knows no model: it does not compile
 
     def _process_model_before_weight_loading(
         self, model: Any, checkpoint_files: list[str] | None = None, **kwargs: Any
@@ -125,6 +151,10 @@ class MixedGemmQuantizer(HfQuantizer):
         if self._dense is not None:
             (owner, files), self._dense = self._dense, None
             found = leave_apart(owner, found)
+            readers = read_experts(
+                owner, self._chosen.stacks, files, found, self.get_quantize_ops(), self._placed
+            )
+            found = [*readers, *found]
             self._heads = wait_for_embeddings(owner, self._chosen, files, found)
         if self._waiting is not None:
             (owner, codec, index), self._waiting = self._waiting, None
@@ -150,9 +180,10 @@ class MixedGemmQuantizer(HfQuantizer):
                 f"is {codec.title} by its configuration, but no tensor is a {codec.anchor}",
             )
         ignored = model._keys_to_ignore_on_load_unexpected or ()
-        infos, asked, dtype = [], self.quantization_config, model.dtype
+        asked, dtype = self.quantization_config, model.dtype
         embeddings: frozenset[str] = getattr(codec, "embeddings", frozenset())
-        places: dict[str, tuple[LayerTensors, nn.Module]] = {}  # name in the model -> what is there
+        # Name in the model -> what is there.
+        places: dict[str, tuple[LayerTensors, nn.Module, LayerInfo]] = {}
         for name, target in module_names(model, mapping, found):
             layer = LayerTensors(index, name)
             module = _get(model, target)
@@ -162,10 +193,9 @@ class MixedGemmQuantizer(HfQuantizer):
             wanted = nn.Embedding if name in embeddings else nn.Linear
             if module is None or not isinstance(dense, wanted):
                 raise layer.error(codec.anchor, _why_no_place(model, target, wanted, name))
-            if reason := why_no_product(dense):
+            if reason := _why_no_rows_or_product(dense):
                 raise layer.error(codec.anchor, f"is quantized, but {target} {reason}")
-            infos.append(_check(layer, codec, dense))
-            places[target] = layer, module
+            places[target] = layer, module, _check(layer, codec, dense)
         stored = weights_in(model, index.names(), mapping)
         try:
             self._heads = untie(
@@ -173,8 +203,11 @@ class MixedGemmQuantizer(HfQuantizer):
             )
         except ValueError as error:
             raise CheckpointError(index.path, "", str(error)) from error
-        for target, (layer, module) in places.items():
+        kept = kept_dtypes(model, dtype)
+        for target, (layer, module, info) in places.items():
             new = pending(layer.name, codec, layer, module, asked.weight_only, asked.float8)
+            new.info = info
+            new.dtype_of_layer = kept(f"{target}.weight") or new.dtype_of_layer
             new.is_multiplied = target in self._heads.values()
             model.set_submodule(target, new)
             new.not_unexpected = (model, target)
@@ -188,6 +221,7 @@ class MixedGemmQuantizer(HfQuantizer):
         keep_for_saving(model, codec, index, mapping)
         scaled = leftover_scales(index.names(), found)
         swap_activations(model, index, module_names(model, mapping, scaled), dtype)
+        infos = [info for _, _, info in places.values()]
         warn_of_differences(codec, infos, index.path, asked.float8)
 
     def update_parallel_plan(self, model: Any, plan: dict[str, str]) -> None:
@@ -196,16 +230,21 @@ class MixedGemmQuantizer(HfQuantizer):
             self._plans.append(plan)
             return
         super().update_parallel_plan(model, plan)
+        if not plan and not has_experts(model):
+            return
         quantized: dict[str, Any] = {
             name: None for name, x in model.named_modules() if isinstance(x, PendingLinear)
         }
         for name, scheme in self._chosen.schemes.items():
             if isinstance(model.get_submodule(name), nn.Linear | nn.Embedding):
                 quantized[name] = scheme
-        if plan and quantized:
-            from .sharding import let_experts_be_whole, let_layers_be_sharded
+        if quantized and has_experts(model):
+            from .sharded_experts import let_experts_be_shared
 
-            let_experts_be_whole(model, plan)
+            let_experts_be_shared(model, plan, quantized)
+        if quantized and plan:
+            from .sharding import let_layers_be_sharded
+
             let_layers_be_sharded(model, plan, quantized)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
@@ -214,22 +253,29 @@ class MixedGemmQuantizer(HfQuantizer):
                 "mixed_gemm: transformers did not say how it renames the keys of the files, so no "
                 "quantized layer was loaded. Hint: another release of transformers"
             )
-        for name, module in list(model.named_modules()):
-            if isinstance(module, PendingLinear):
-                place, made = Place.of(module), module.finish()
-                if module.reads_itself:
-                    made.to(device_near(model, name))
-                model.set_submodule(name, made if place is None else place.put(name, made))
-                self._finish_heads(model, name, made, place)
+        modules = dict(model.named_modules())
+        for name in [name for name, x in modules.items() if isinstance(x, PendingLinear)]:
+            module: Any = modules.pop(name)  # whose tensors go when it is done
+            place, made = Place.of(module), module.finish()
+            if module.reads_itself:
+                made.to(device_near(model, name))
+            owner, _, child = name.rpartition(".")
+            setattr(modules[owner], child, made if place is None else place.put(name, made))
+            self._finish_heads(model, name, made, place)
         if not self.pre_quantized:
             for name in set(self._heads.values()):
                 embedding: Any = model.get_submodule(name)
                 self._finish_heads(model, name, embedding, Place.of(embedding))
         tie_again(model, self._heads)
         tell_how_to_load(model)
-        self._runs_eagerly = has_experts(model)
+        if any(x.spread is not None for x in model.modules() if isinstance(x, Experts)):
+            from .sharded_experts import settle_experts
+
+            settle_experts(model)
+        stack_experts(model)
+        self._has_experts, self._model = has_experts(model), weakref.ref(model)
         if self.quantization_config.fuse:
-            fuse_(model)
+            warn_unless_fused("MixedGemmConfig", fuse_(model))
         return model
 
     def _finish_heads(self, model: Any, name: str, embedding: Any, place: Place | None) -> None:
@@ -264,7 +310,14 @@ class MixedGemmQuantizer(HfQuantizer):
         heads = tied_heads(model)
         for name, module in list(model.named_modules()):
             if isinstance(module, Linear | Embedding):
-                model.set_submodule(name, module.to_float().to(dtype))
+                dense: Any = module.to_float().to(dtype)
+                is_conv1d = getattr(module, "is_conv1d", False)
+                model.set_submodule(name, as_conv1d(dense) if is_conv1d else dense)
+        for name, module in list(model.named_modules()):
+            if isinstance(module, Experts) and module.in_one_tensor:  # files have no other form
+                whole = together(module)
+                if whole is not None:
+                    model.set_submodule(name, whole)
         if heads:
             model.tie_weights(recompute_mapping=False)
         return model
@@ -275,6 +328,14 @@ def _get(model: nn.Module, name: str) -> nn.Module | None:
         return model.get_submodule(name)
     except AttributeError:
         return None
+
+
+def _why_no_rows_or_product(module: nn.Module) -> str:
+    """Tell why a quantized layer would not compute what a module of the model does; empty when it
+    would."""
+    if isinstance(module, nn.Embedding):
+        return why_not_rows(module)
+    return why_no_product(module)
 
 
 def _why_no_place(model: nn.Module, target: str, wanted: type[nn.Module], name: str) -> str:
@@ -294,7 +355,7 @@ def _why_no_place(model: nn.Module, target: str, wanted: type[nn.Module], name: 
     return f"is quantized, but {target} is {kind} of the model, not a {wanted.__name__}"
 
 
-def _check(layer: LayerTensors, codec: Codec, module: nn.Linear | nn.Embedding) -> Any:
+def _check(layer: LayerTensors, codec: Codec, module: nn.Linear | nn.Embedding) -> LayerInfo:
     """Return the LayerInfo, when the module has its shape and its bias."""
     info = codec.describe(layer)
     shape = (info.out_features, info.in_features)

@@ -24,8 +24,12 @@ from .names import module_names
 from .tying import has_weight_of
 
 
-def _on_meta(folder: Path) -> Any:
-    """Build the model without weights; None where the folder names none that transformers has."""
+def on_meta(folder: Path) -> Any:
+    """Build the model without weights; None where the folder names none that transformers has.
+
+    Args:
+        folder: with a config.json.
+    """
     with naming(folder, "transformers makes no model of its config.json"):
         try:
             config = transformers.AutoConfig.from_pretrained(folder)
@@ -56,7 +60,7 @@ def refuse_unreadable(
     Raises:
         CheckpointError: from_pretrained would refuse a folder with these layers quantized.
     """
-    model = _on_meta(folder)
+    model = on_meta(folder)
     if model is None:
         return
     ignored = model._keys_to_ignore_on_load_unexpected or ()

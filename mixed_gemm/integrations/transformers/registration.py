@@ -16,7 +16,7 @@ from packaging.version import Version
 from ..._after_import import after_import
 
 METHOD = "mixed_gemm"
-OUR_FILES = ("compressed-tensors", "bitsandbytes_4bit")  # as save_pretrained writes them
+OUR_FILES = ("compressed-tensors", "bitsandbytes_4bit", "mxfp4")  # as save_pretrained writes them
 MINIMUM = Version("5.17")
 # The choices for float8 weights of quantized files.
 FLOAT8 = ("keep", "int8")

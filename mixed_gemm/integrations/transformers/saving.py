@@ -1,10 +1,11 @@
 """The files that ``save_pretrained`` writes for a model with quantized layers: compressed-tensors,
-which stock transformers, vLLM and SGLang read, or bitsandbytes.
+which stock transformers, vLLM and SGLang read, bitsandbytes, or the MXFP4 of gpt-oss.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
@@ -16,15 +17,16 @@ from ..._freed import packed
 from ...formats.ct_encode import carried
 from ...formats.experts import left_out_by_others
 from ...formats.kv_cache import kept_of
-from ...formats.outline import outline_of
+from ...formats.outline import Outline, outline_of
 from ...formats.readme import write_readme
 from ...formats.save import tell_what_is_lost
-from ...formats.sources import RECIPE, dense_matrices, tied_heads
+from ...formats.sources import RECIPE, dense_matrices, state_of_others, tied_heads
 from ...formats.target import CONFIG
 from ...formats.written import written_as
 from ...nn.conv_base import QuantizedConv2d
 from ...nn.embedding import Embedding
 from ...nn.linear import Linear
+from ...weights.exchange import QuantizedWeight
 from .scaled_activation import ScaledActivation
 
 
@@ -46,17 +48,14 @@ def what_is_saved(model: nn.Module, tensors: bool = True) -> Saved:
 
     Args:
         model: of transformers.
-        tensors: whether those of quantized layers are wanted, too, or the configuration alone.
+        tensors: whether tensors are wanted, too, or the configuration alone.
     """
     modules = dict(model.named_modules())
     layers = _layers(model)
-    convs = {name: x for name, x in modules.items() if isinstance(x, QuantizedConv2d)}
-    inside = tuple(f"{name}." for name in (*layers, *convs, *tied_heads(model)))
-    state = {
-        name: x for name, x in model.state_dict().items() if not name.startswith(inside or ("\0",))
+    convs = {
+        name: x for name, x in modules.items() if isinstance(x, QuantizedConv2d) and x.is_quantized
     }
-    for name, conv in convs.items():
-        state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
+    state = _state_of_others(model, layers, convs) if tensors else {}
     from .experts import layers_of_experts, why_own_expert  # these import transformers
     from .names import file_names
 
@@ -70,23 +69,40 @@ def what_is_saved(model: nn.Module, tensors: bool = True) -> Saved:
     kept = carried(source, has_scales=bool(scales))
     state |= scales
     outlines = {name: outline_of(layer) for name, layer in layers.items()}
-    left_out = left_out_by_others(model, layers)
-    is_own = bool(scaled or left_out)
-    groups = written_as(outlines, dense, kept, is_own)
+    config = model.config.to_dict()  # type: ignore[operator,union-attr]  # as transformers has it
+    groups = written_as(outlines, dense, kept, own=bool(scaled), config=config)
+    left_out = {} if groups.joins_experts else left_out_by_others(model, layers)
     in_files = file_names(model, layers) or {name: name for name in layers}
     experts = layers_of_experts(model)
     alone = {in_files[name]: reason for name, reason in left_out.items()}
+    alike: dict[Outline, QuantizedWeight] = {}
     for name, layer in layers.items():
-        weight = layer.to_quantized_weight(name)
-        groups.add(weight, in_files[name])
+        outline = outlines[name]
+        weight = alike.get(outline)
+        if weight is None:
+            weight = layer.to_quantized_weight(name)
+            packed(weight.q.nbytes)
+        if not tensors and outline.says_all and not hasattr(layer.weight, "placements"):
+            alike[outline] = weight
+        groups.add(weight, name, in_files[name])
         if name in experts and (reason := why_own_expert(layer.scheme)):
             alone.setdefault(in_files[name], reason)
         if tensors:
-            state |= {f"{name}.{role}": x.contiguous() for role, x in groups.encode(weight).items()}
-        packed(weight.q.nbytes)
-    config = groups.configuration(dense, is_own, kept, recipe) if layers else None
+            state |= {key: x.contiguous() for key, x in groups.encode(weight)}
+    is_own = bool(scaled or left_out)
+    said = groups.configuration(dense, is_own, kept, recipe) if layers else None
     whole = dict.fromkeys(scaled, "an activation function with scales (AutoAWQ)")
-    return Saved(state, config, {**alone, **groups.own, **whole})
+    return Saved(state, said, {**alone, **groups.own, **whole})
+
+
+def _state_of_others(
+    model: nn.Module, layers: Iterable[str], convs: Mapping[str, QuantizedConv2d]
+) -> dict[str, Tensor]:
+    """Return the tensors beside those of quantized layers; convolutions are dense ones there."""
+    state = state_of_others(model, {*layers, *convs, *tied_heads(model)})
+    for name, conv in convs.items():
+        state |= {f"{name}.{part}": x for part, x in conv.to_float().state_dict().items()}
+    return state
 
 
 def _layers(model: nn.Module) -> dict[str, Linear | Embedding]:
@@ -94,7 +110,7 @@ def _layers(model: nn.Module) -> dict[str, Linear | Embedding]:
     return {
         name: x
         for name, x in model.named_modules()
-        if isinstance(x, Linear | Embedding) and name not in heads
+        if isinstance(x, Linear | Embedding) and x.is_quantized and name not in heads
     }
 
 

@@ -20,7 +20,6 @@ from transformers.distributed.tensor_parallel import (
 )
 
 from ...distributed.read import COLUMNS, ROWS
-from ...nn.experts import Experts
 from ...nn.linear import Linear
 from ...weights.act_order import ActOrderColumns
 from ...weights.scheme import Scheme
@@ -154,19 +153,6 @@ def rounds_alike(scheme: Scheme, shape: tuple[int, ...], dim: int, ranks: int) -
     if dim == ROWS:
         return shard == int(shard)
     return scheme.group_size != -1 and shard % scheme.group_size == 0
-
-
-def let_experts_be_whole(model: nn.Module, plan: dict[str, str]) -> None:
-    """Drop the rules for experts that are linears here: every rank has all of them, and computes
-    what transformers' styles would add up over the ranks.
-
-    Args:
-        plan: rule -> style, changed in place.
-    """
-    names = [name for name, x in model.named_modules() if isinstance(x, Experts)]
-    owners = {replace_layer_number_by_wildcard(name) for name in names}
-    for rule in [x for x in plan if x in owners or x.rpartition(".")[0] in owners]:
-        del plan[rule]
 
 
 def let_layers_be_sharded(

@@ -59,7 +59,7 @@ def tie_again(model: nn.Module, heads: Mapping[str, str]) -> None:
 def has_weight_of(model: nn.Module, head: str, embedding: str) -> bool:
     """Whether a module is a linear that may multiply by the weight of an embedding."""
     linear, table = (model.get_submodule(x.rpartition(".")[0]) for x in (head, embedding))
-    return type(linear) is nn.Linear and linear.bias is None and type(table) is nn.Embedding
+    return type(linear) is nn.Linear and linear.bias is None and isinstance(table, nn.Embedding)
 
 
 def _untie(
