@@ -1,6 +1,7 @@
 """vLLM plug-in: entry point ``vllm.general_plugins`` -> :func:`register`, run in each of vLLM's
-processes. It offers vLLM linear kernels (``offers.py`` lists them) and a reader of the GPTQ files
-that vLLM refuses (``gptq.py``).
+processes. It offers vLLM linear kernels (``offers.py`` lists them), a method for layers of experts
+(``experts.py``) of each kind of files that it knows (``offers.CONFIGS``) and a reader of the GPTQ
+files that vLLM refuses (``gptq.py``).
 
 $MIXED_GEMM_VLLM says where the kernels stand among those of vLLM: ``auto`` (the default: first
 where they are measured ahead of vLLM's on this kind of GPU, ``measured.py``; else last), ``last``

@@ -14,11 +14,9 @@ from vllm.model_executor.kernels.linear.nvfp4.base import NvFp4LinearKernel
 from vllm.model_executor.layers.quantization.utils import quant_utils
 
 from ... import _library
-from ...weights.exchange import QuantizedWeight
-from ...weights.floats import FloatWeight
 from ...weights.scheme import Scheme
 from .interface import unknown_fields
-from .layers import replace
+from .layers import float4_weight, powers_of_two, replace
 from .log import answer, answer_ahead, say_once
 
 _FACTOR = "mixed_gemm_factor"
@@ -55,14 +53,10 @@ def _store(layer: Any, scheme: Scheme, scales: Tensor, whole: Tensor | None) -> 
             multiplies, or None.
     """
     pairs = layer.weight.data
-    codes = torch.stack([pairs & 15, pairs >> 4], -1).view(pairs.shape[0], -1).to(torch.int8)
     divisor = None
     if whole is not None:
-        divisor = (1 / whole.float().reshape(-1)[:1]).expand(codes.shape[0]).contiguous()
-    found = QuantizedWeight.of_codes(
-        "weight", codes, scales.float().t().contiguous(), scheme=scheme, global_scale=divisor
-    )
-    weight = FloatWeight.store(found, layer.params_dtype)
+        divisor = (1 / whole.float().reshape(-1)[:1]).expand(pairs.shape[0]).contiguous()
+    weight = float4_weight(pairs, scales, divisor, scheme, layer.params_dtype)
     replace(layer, "weight", weight.b_packed)
     replace(layer, "weight_scale", weight.scales)
     replace(layer, _FACTOR, weight.factor)
@@ -88,9 +82,7 @@ class MixedGemmMxFp4LinearKernel(MxFp4LinearKernel):  # type: ignore[misc]
         return answer(cls.__name__, why_not_float4, config)
 
     def process_weights_after_loading(self, layer: Any) -> None:
-        exponents = layer.weight_scale.data.view(torch.uint8).int() - 127
-        scales = torch.ldexp(torch.ones_like(exponents, dtype=torch.float32), exponents)
-        _store(layer, self.scheme, scales, None)
+        _store(layer, self.scheme, powers_of_two(layer.weight_scale.data), None)
 
     def apply_weights(self, layer: Any, x: Tensor, bias: Tensor | None = None) -> Tensor:
         return _multiply(layer, x, bias, self.scheme)

@@ -7,7 +7,6 @@ imports it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,12 +36,13 @@ from ...formats.layer import LayerTensors
 from ...formats.loaded import LoadedTensors
 from ...weights.integer import IntegerWeight
 from . import place
-from .interface import has_field
+from .experts_integers import CONFIG_FILE, take_order, why_not_file
+from .interface import has_field, lacking_of
 from .layers import replace
 from .log import logger, say_once
 
 NAME = "mixed_gemm_gptq"
-CONFIG_FILE = Path("config.json")  # errors name the quantization_config of this file
+NAMES = (NAME,)
 # (a feature that vLLM refuses, a function that tells whether a quantization_config has it)
 _REFUSED_BY_VLLM: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
     ("zero points (sym=False)", lambda config: config.get("sym") is False),
@@ -70,16 +70,9 @@ def why_not_gptq(config: dict[str, Any]) -> str:
     """List what we do not read either; empty where we do."""
     if not _library.available:
         return str(_library.error)
-    if config.get("bits") not in (4, 8):
-        return f"bits must be 4 or 8, got {config.get('bits')}"
-    group = config.get("group_size")
-    if not isinstance(group, int) or (group != -1 and (group < 16 or group % 16)):
-        return f"group_size must be -1 or a positive multiple of 16, got {group}"
-    if config.get("dynamic"):
-        return "rules for single layers (dynamic) are not read"
     if config.get("lm_head"):
         return "a quantized lm_head is not read"
-    return next(iter(look_up(config, "gptq").refusals), "")
+    return why_not_file(config, "gptq")
 
 
 class MixedGemmGPTQConfig(AutoGPTQConfig):  # type: ignore[misc]
@@ -131,12 +124,19 @@ class MixedGemmGPTQConfig(AutoGPTQConfig):  # type: ignore[misc]
 
     def get_quant_method(self, layer: nn.Module, prefix: str) -> Any:
         if not isinstance(layer, LinearBase):
-            return None
+            return self._of_others(layer, prefix)
         if is_layer_gptq_quantized(
             prefix, self.modules_in_block_to_quantize, self.packed_modules_mapping
         ):
             return MixedGemmGPTQLinearMethod(self)
         return UnquantizedLinearMethod()
+
+    def _of_others(self, layer: nn.Module, prefix: str) -> Any:
+        if lacking_of("gptq_experts"):  # which the log says
+            return None
+        from .auto_gptq import of_refused_file
+
+        return of_refused_file(self, layer, prefix)
 
 
 def _takes(config: dict[str, Any], user_quant: str | None) -> str | None:
@@ -163,14 +163,7 @@ class _Order(RowvLLMParameter):  # type: ignore[misc]
     """Load ``g_idx``: each of the matrices that vLLM joins brings its own; all must be the same."""
 
     def _take(self, loaded: Tensor) -> None:
-        given = loaded.reshape(-1).to(self.data.dtype)
-        if bool((self.data >= 0).all()) and not torch.equal(self.data, given.to(self.data.device)):
-            raise ValueError(
-                "mixed_gemm: the matrices that vLLM joins to one layer are ordered differently "
-                "(g_idx). Hint: serve the model with transformers, or quantize it again with "
-                "static groups"
-            )
-        self.data.copy_(given)
+        take_order(self.data, loaded, "the matrices that vLLM joins to one layer")
 
     def load_merged_column_weight(self, loaded_weight: Tensor, **kwargs: Any) -> None:
         self._take(loaded_weight)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import inspect
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
+
+from .needs import Need, call, lacking_in_vllm
 
 _LINEAR = "vllm.model_executor.kernels.linear"
 _LAYERS = "vllm.model_executor.layers"
@@ -18,41 +18,102 @@ _PARAMETER = "vllm.model_executor.parameter"
 _QUANTIZATION = f"{_LAYERS}.quantization"
 _QUANT_UTILS = f"{_QUANTIZATION}.utils.quant_utils"
 
-Kind = Literal["fields", "parameters", "attributes", "members", "strings"]
-
-
-@dataclass(frozen=True)
-class Need:
-    """One thing of vLLM.
-
-    Attributes:
-        module: where it is imported from.
-        name: in the module; a method by "Class.method".
-        kind: what ``items`` are. "fields": of a dataclass, all that there are. "parameters": of a
-            function, in order, all that there are. "attributes": what a method sets on ``self``.
-            "members": of a class or a module; none: that it is there. "strings": of a function, in
-            a row.
-        items: their names.
-        more: fields or attributes that a release may have beside them, and that we know.
-        optional: a release may be without it, and loses nothing by that.
-    """
-
-    module: str
-    name: str
-    kind: Kind
-    items: tuple[str, ...] = ()
-    more: tuple[str, ...] = ()
-    optional: bool = False
-
-
-def _call(module: str, name: str, items: str) -> Need:
-    return Need(module, name, "parameters", tuple(items.split()))
-
-
 _REGISTRATION = (
-    _call(_LINEAR, "register_linear_kernel", "kernel_class platform kernel_type"),
+    call(_LINEAR, "register_linear_kernel", "kernel_class platform kernel_type"),
     Need("vllm.platforms", "PlatformEnum", "members", ("CUDA", "CPU")),
     Need("vllm.envs", "environment_variables", "members"),
+)
+_CONFIGURATION = (
+    call(_QUANTIZATION, "register_quantization_config", "quantization"),
+    Need(_QUANTIZATION, "_CUSTOMIZED_METHOD_TO_QUANT_CONFIG", "members"),
+)
+_COMPRESSED = f"{_QUANTIZATION}.compressed_tensors.compressed_tensors"
+_MOE = f"{_LAYERS}.fused_moe"
+_EXPERTS = (
+    Need(
+        f"{_MOE}.routed_experts",
+        "RoutedExperts.__init__",
+        "attributes",
+        (
+            *("moe_config", "apply_router_weight_on_input", "quant_method"),
+            *("ckpt_gate_proj_name", "ckpt_up_proj_name", "ckpt_down_proj_name"),
+        ),
+    ),
+    Need(f"{_MOE}.routed_experts", "RoutedExperts", "members", ("expert_map",)),
+    call(
+        f"{_MOE}.routed_experts",
+        "RoutedExperts.weight_loader",
+        "self param loaded_weight weight_name shard_id expert_id return_success",
+    ),
+    Need(
+        f"{_MOE}.routed_experts",
+        "FusedMoeWeightScaleSupported",
+        "members",
+        ("GROUP", "CHANNEL", "TENSOR", "BLOCK"),
+    ),
+    Need(
+        f"{_MOE}.fused_moe_method_base",
+        "FusedMoEMethodBase.__init__",
+        "attributes",
+        ("moe", "moe_kernel"),
+    ),
+    call(f"{_MOE}.fused_moe_method_base", "FusedMoEMethodBase.__init__", "self moe"),
+    call(
+        f"{_MOE}.fused_moe_method_base",
+        "FusedMoEMethodBase.create_weights",
+        "self layer num_experts hidden_size intermediate_size_per_partition params_dtype "
+        "extra_weight_attrs",
+    ),
+    call(
+        f"{_MOE}.fused_moe_method_base",
+        "FusedMoEMethodBase.apply",
+        "self layer x topk_weights topk_ids shared_experts shared_experts_input",
+    ),
+    call(
+        f"{_MOE}.fused_moe_method_base",
+        "FusedMoEMethodBase.get_fused_moe_quant_config",
+        "self layer",
+    ),
+    Need(
+        f"{_MOE}.activation",
+        "MoEActivation",
+        "members",
+        ("SILU", "GELU", "GELU_TANH", "SWIGLUOAI", "SWIGLUOAI_UNINTERLEAVE"),
+    ),
+    Need(
+        f"{_MOE}.config",
+        "FusedMoEParallelConfig",
+        "fields",
+        (
+            *("tp_size", "pcp_size", "dp_size", "ep_size", "sp_size", "use_ep"),
+            *("tp_rank", "pcp_rank", "dp_rank", "ep_rank", "all2all_backend", "enable_eplb"),
+        ),
+    ),
+    Need(
+        f"{_MOE}.config",
+        "FusedMoEConfig",
+        "fields",
+        (
+            *("num_experts", "num_local_experts", "num_logical_experts", "experts_per_token"),
+            *("hidden_dim", "hidden_dim_unpadded", "intermediate_size", "intermediate_pad"),
+            "intermediate_size_per_partition",
+            "intermediate_size_per_partition_unpadded",
+            *("activation", "swiglu_limit", "swiglu_alpha", "swiglu_beta"),
+            *("in_dtype", "device", "moe_parallel_config", "moe_backend", "max_num_tokens"),
+            *("has_bias", "is_lora_enabled", "max_capture_size", "skip_final_all_reduce"),
+            # The router and vLLM's own kernels have these, which ask for nothing here.
+            *("routing_method", "router_logits_dtype"),
+            *("rocm_aiter_fmoe_enabled", "aiter_fmoe_shared_expert_enabled"),
+        ),
+        more=(
+            "tp_shard_with_padding",
+            # Activations that are not served, the router and vLLM's own kernels have these.
+            *("activation_situ_beta", "activation_situ_linear_beta", "has_hash_routing"),
+            *("defer_moe_finalize", "_defer_moe_finalize"),
+            *("defer_moe_finalize_max_num_tokens", "elastic_ep_max_dp_size"),
+            *("shared_expert_prefix", "use_mxfp4_w4a4_dsv4", "require_decomposed_backend"),
+        ),
+    ),
 )
 RELIES_ON: dict[str, tuple[Need, ...]] = {
     "weight_only": (
@@ -75,11 +136,11 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
             ("config", "w_q_name", "w_s_name", "w_zp_name"),
             more=("w_gidx_name",),  # wherever there is has_g_idx
         ),
-        _call(_LINEAR, "MPLinearKernel.get_min_capability", "cls"),
-        _call(_LINEAR, "MPLinearKernel.can_implement", "cls c"),
-        _call(_LINEAR, "MPLinearKernel.process_weights_after_loading", "self layer"),
-        _call(_LINEAR, "MPLinearKernel.apply_weights", "self layer x bias"),
-        _call(_PARAMETER, "permute_param_layout_", "param input_dim output_dim kwargs"),
+        call(_LINEAR, "MPLinearKernel.get_min_capability", "cls"),
+        call(_LINEAR, "MPLinearKernel.can_implement", "cls c"),
+        call(_LINEAR, "MPLinearKernel.process_weights_after_loading", "self layer"),
+        call(_LINEAR, "MPLinearKernel.apply_weights", "self layer x bias"),
+        call(_PARAMETER, "permute_param_layout_", "param input_dim output_dim kwargs"),
         Need(
             "vllm.scalar_type",
             "ScalarType",
@@ -107,10 +168,10 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
             "strings",
             ("weight", "weight_scale", "input_scale", "input_zero_point", "azp_adj"),
         ),
-        _call(_LINEAR, "ScaledMMLinearKernel.is_supported", "cls compute_capability"),
-        _call(_LINEAR, "ScaledMMLinearKernel.can_implement", "cls c"),
-        _call(_LINEAR, "ScaledMMLinearKernel.process_weights_after_loading", "self layer"),
-        _call(_LINEAR, "ScaledMMLinearKernel.apply_weights", "self layer x bias"),
+        call(_LINEAR, "ScaledMMLinearKernel.is_supported", "cls compute_capability"),
+        call(_LINEAR, "ScaledMMLinearKernel.can_implement", "cls c"),
+        call(_LINEAR, "ScaledMMLinearKernel.process_weights_after_loading", "self layer"),
+        call(_LINEAR, "ScaledMMLinearKernel.apply_weights", "self layer x bias"),
     ),
     "fp8": (
         *_REGISTRATION,
@@ -126,11 +187,11 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
         ),
         Need(_QUANT_UTILS, "QuantKey", "fields", ("dtype", "scale", "scale2", "symmetric")),
         Need(_QUANT_UTILS, "ScaleDesc", "fields", ("dtype", "static", "group_shape")),
-        _call(_LINEAR, "ScaledMMLinearKernel.is_supported", "cls compute_capability"),
-        _call(_LINEAR, "ScaledMMLinearKernel.can_implement", "cls c"),
-        _call(_LINEAR, "FP8ScaledMMLinearKernel.apply_weights", "self layer x bias"),
-        _call(_LINEAR, "FP8ScaledMMLinearKernel._get_layer_params", "self layer"),
-        _call(
+        call(_LINEAR, "ScaledMMLinearKernel.is_supported", "cls compute_capability"),
+        call(_LINEAR, "ScaledMMLinearKernel.can_implement", "cls c"),
+        call(_LINEAR, "FP8ScaledMMLinearKernel.apply_weights", "self layer x bias"),
+        call(_LINEAR, "FP8ScaledMMLinearKernel._get_layer_params", "self layer"),
+        call(
             _LINEAR,
             "FP8ScaledMMLinearKernel.apply_scaled_mm",
             "self A B out_dtype As Bs bias output_shape",
@@ -148,7 +209,7 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
         ),
         Need(f"{_LINEAR}.nvfp4.base", "NvFp4LinearLayerConfig", "fields"),
         *(
-            _call(f"{_LINEAR}.{kind}.base", f"{name}.{method}", parameters)
+            call(f"{_LINEAR}.{kind}.base", f"{name}.{method}", parameters)
             for kind, name in (("mxfp4", "MxFp4LinearKernel"), ("nvfp4", "NvFp4LinearKernel"))
             for method, parameters in (
                 ("is_supported", "cls compute_capability"),
@@ -159,15 +220,14 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
         ),
     ),
     "gptq": (
-        _call(_QUANTIZATION, "register_quantization_config", "quantization"),
-        Need(_QUANTIZATION, "QUANTIZATION_METHODS", "members"),
+        *_CONFIGURATION,
         Need(
             f"{_QUANTIZATION}.auto_gptq",
             "AutoGPTQConfig",
             "members",
             ("maybe_update_config", "apply_vllm_mapper"),
         ),
-        _call(
+        call(
             f"{_QUANTIZATION}.base_config",
             "QuantizationConfig.override_quantization_method",
             "cls hf_quant_cfg user_quant hf_config",
@@ -179,30 +239,30 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
             optional=True,  # up to vLLM 0.29 nothing drops g_idx
         ),
         Need("vllm.model_executor.models.utils", "WeightsMapper", "members"),
-        _call(
+        call(
             f"{_QUANTIZATION}.base_config",
             "QuantizationConfig.get_quant_method",
             "self layer prefix",
         ),
-        _call(
+        call(
             f"{_QUANTIZATION}.utils.gptq_utils",
             "is_layer_gptq_quantized",
             "prefix quantized_layers fused_mapping",
         ),
-        _call(
+        call(
             f"{_LAYERS}.linear",
             "LinearMethodBase.create_weights",
             "self layer input_size_per_partition output_partition_sizes input_size output_size "
             "params_dtype extra_weight_attrs",
         ),
-        _call(f"{_LAYERS}.linear", "LinearMethodBase.apply", "self layer x bias"),
-        _call(f"{_LAYERS}.linear", "register_weight_loader_v2_supported_method", "cls"),
-        _call(
+        call(f"{_LAYERS}.linear", "LinearMethodBase.apply", "self layer x bias"),
+        call(f"{_LAYERS}.linear", "register_weight_loader_v2_supported_method", "cls"),
+        call(
             _PARAMETER,
             "PackedvLLMParameter.__init__",
             "self packed_factor packed_dim marlin_tile_size kwargs",
         ),
-        _call(_PARAMETER, "RowvLLMParameter.__init__", "self input_dim kwargs"),
+        call(_PARAMETER, "RowvLLMParameter.__init__", "self input_dim kwargs"),
         Need(
             _PARAMETER,
             "RowvLLMParameter",
@@ -213,56 +273,54 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
         Need(_PARAMETER, "ChannelQuantScaleParameter", "members"),
         Need(_PARAMETER, "PackedColumnParameter", "members"),
     ),
+    "experts": (
+        *_CONFIGURATION,
+        call(_COMPRESSED, "CompressedTensorsConfig.get_quant_method", "self layer prefix"),
+        call(_COMPRESSED, "CompressedTensorsConfig.get_scheme_dict", "self layer layer_name"),
+        call(_COMPRESSED, "CompressedTensorsConfig._add_fused_moe_to_target_scheme_map", "self"),
+        Need(_COMPRESSED, "CompressedTensorsConfig.__init__", "attributes", ("quant_format",)),
+        *_EXPERTS,
+    ),
+    "gptq_experts": (
+        *_CONFIGURATION,
+        *_EXPERTS,
+        call(f"{_QUANTIZATION}.auto_gptq", "AutoGPTQConfig.from_config", "cls config"),
+        call(f"{_QUANTIZATION}.auto_gptq", "AutoGPTQConfig.get_name", "cls"),
+        call(f"{_QUANTIZATION}.auto_gptq", "AutoGPTQConfig.get_quant_method", "self layer prefix"),
+        Need(
+            f"{_QUANTIZATION}.auto_gptq",
+            "AutoGPTQConfig.__init__",
+            "attributes",
+            ("full_config", "modules_in_block_to_quantize"),
+        ),
+    ),
+    "awq_experts": (
+        *_CONFIGURATION,
+        *_EXPERTS,
+        call(f"{_QUANTIZATION}.auto_awq", "AutoAWQConfig.get_quant_method", "self layer prefix"),
+        Need(
+            f"{_QUANTIZATION}.auto_awq",
+            "AutoAWQConfig.__init__",
+            "attributes",
+            ("full_config", "modules_to_not_convert"),
+        ),
+    ),
+    "gpt_oss": (
+        *_CONFIGURATION,
+        *_EXPERTS,
+        call(f"{_QUANTIZATION}.mxfp4", "Mxfp4Config.get_quant_method", "self layer prefix"),
+        Need(f"{_QUANTIZATION}.mxfp4", "GptOssMxfp4Config", "members", ("get_name",)),
+    ),
 }
 
 
-def lacking(need: Need, found: tuple[str, ...] | None) -> list[str]:
-    """List what is otherwise than ``need`` says, in words.
+def lacking_of(part: str) -> list[str]:
+    """List what the vLLM that is installed has otherwise than a part of the plug-in relies on.
 
     Args:
-        found: fields, parameters and so on that there are; None where the thing is not there.
+        part: of :data:`RELIES_ON`.
     """
-    where = f"{need.module}.{need.name}"
-    if found is None:
-        return [] if need.optional else [f"vLLM has no {where}"]
-    if need.kind in ("fields", "parameters"):
-        ordered = need.kind == "parameters"
-        if found == need.items if ordered else set(found) - set(need.more) == set(need.items):
-            return []
-        return [f"{where} has the {need.kind} {', '.join(found)}, not {', '.join(need.items)}"]
-    if missing := [item for item in need.items if item not in found]:
-        return [f"{where} has no {', '.join(missing)} among its {need.kind}"]
-    return []
-
-
-def found_in_vllm(need: Need) -> tuple[str, ...] | None:
-    """Return what the vLLM that is installed has, for :func:`lacking`."""
-    try:
-        thing: Any = importlib.import_module(need.module)
-        for part in need.name.split("."):
-            thing = getattr(thing, part)
-    except (ImportError, AttributeError):
-        return None
-    code = getattr(getattr(thing, "__func__", thing), "__code__", None)
-    if need.kind == "fields":
-        return tuple(field.name for field in dataclasses.fields(thing))
-    if need.kind == "parameters":
-        return tuple(inspect.signature(getattr(thing, "__func__", thing)).parameters)
-    if need.kind == "attributes":
-        return tuple(code.co_names) if code is not None else ()
-    if need.kind == "strings":
-        rows = [x for x in code.co_consts if isinstance(x, tuple)] if code is not None else []
-        return next((x for x in rows if set(need.items) <= set(x)), ())
-    return tuple(dir(thing))
-
-
-def lacking_in_vllm(need: Need) -> list[str]:
-    """List what the vLLM that is installed has otherwise. A field more is no reason here: each
-    layer is asked whether it is set (:func:`unknown_fields`)."""
-    found = found_in_vllm(need)
-    if need.kind == "fields" and found is not None:
-        found = tuple(x for x in found if x in need.items)
-    return lacking(need, found)
+    return [text for need in RELIES_ON[part] for text in lacking_in_vllm(need)]
 
 
 def has_field(name: str, field: str) -> bool:

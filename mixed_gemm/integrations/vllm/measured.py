@@ -57,9 +57,20 @@ def scheme_of(kernel: str, c: Any) -> str:
     if kernel == "int8":
         static, zeros = c.is_static_input_scheme, not c.input_symmetric
         return f"8 bits both, {'static' if static else 'dynamic'}{', zero points' if zeros else ''}"
+    if kernel == "experts":
+        return f"experts, {_scheme_of_experts(c.layout)}"
     if kernel == "float4":
         return "mxfp4" if type(c).__name__.startswith("Mx") else "nvfp4"
     return f"float8, {'static' if c.activation_quant_key.scale.static else 'dynamic'}"
+
+
+def _scheme_of_experts(layout: Any) -> str:
+    """Name it by how the file has the experts."""
+    scheme, order = layout.scheme, ", act-order" if layout.has_order else ""
+    if scheme.weights.type == "float":
+        return "mxfp4" if scheme.group_size == 32 else "nvfp4"
+    zeros = ", zero points" if scheme.has_zeros else ""
+    return f"{scheme.weights.num_bits} bits{zeros}{order}"
 
 
 def why_not_ahead(kernel: str, c: Any, gpu: str) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .interface import RELIES_ON, lacking_in_vllm
+from .interface import lacking_of
 from .log import logger
 
 LINEAR = "vllm.model_executor.kernels.linear"
@@ -49,6 +49,14 @@ KERNELS = (
 # every other dtype, so that no more is taken than that (``int8.py``).
 ALWAYS_FIRST = {("int8", "CPU")}
 PLATFORMS = ("CUDA", "CPU")
+# Part of ``interface.RELIES_ON`` -> (module, configuration of a kind of file).
+CONFIGS = {
+    "gptq": ("gptq", "MixedGemmGPTQConfig"),
+    "experts": ("compressed_tensors", "MixedGemmCompressedTensorsConfig"),
+    "gptq_experts": ("auto_gptq", "MixedGemmAutoGPTQConfig"),
+    "awq_experts": ("auto_awq", "MixedGemmAutoAWQConfig"),
+    "gpt_oss": ("gpt_oss", "MixedGemmGptOssConfig"),
+}
 
 
 def offer_all(wanted: str) -> None:
@@ -64,12 +72,13 @@ def offer_all(wanted: str) -> None:
         return
     for row in KERNELS:
         _guarded(row.module, partial(_offer, row, linear, platforms.PlatformEnum, wanted))
-    _guarded("gptq", _offer_gptq)
+    for what, (module, name) in CONFIGS.items():
+        _guarded(what, partial(_offer_config, module, name))
 
 
 def _guarded(what: str, offer: Callable[[], None]) -> None:
     try:
-        if lacking := [text for need in RELIES_ON[what] for text in lacking_in_vllm(need)]:
+        if lacking := lacking_of(what):
             raise NotImplementedError("; ".join(lacking))
         offer()
     except Exception as error:  # whatever another vLLM may raise
@@ -100,9 +109,16 @@ def _offer(row: Kernel, linear: Any, platforms: Any, wanted: str) -> None:
             put_first(kernel, platform)
 
 
-def _offer_gptq() -> None:
-    """vLLM asks configurations that it does not have itself before its own ones."""
+def _offer_config(module: str, name: str) -> None:
+    """Register a configuration of ours: one by a name of its own, which vLLM asks before its own
+    ones, or one in the place of vLLM's by all names of that."""
     methods: Any = importlib.import_module(QUANTIZATION)
-    module = importlib.import_module(f"{__package__}.gptq")
-    if module.NAME not in methods.QUANTIZATION_METHODS:
-        methods.register_quantization_config(module.NAME)(module.MixedGemmGPTQConfig)
+    found = importlib.import_module(f"{__package__}.{module}")
+    config = getattr(found, name)
+    taken = {x: methods._CUSTOMIZED_METHOD_TO_QUANT_CONFIG.get(x) for x in found.NAMES}
+    for place_of, there in taken.items():
+        if there not in (None, config):
+            raise NotImplementedError(f"{there} has the place of {place_of} already")
+    for place_of, there in taken.items():
+        if there is None:
+            methods.register_quantization_config(place_of)(config)

@@ -17,7 +17,7 @@ from ...ops.problem import DTYPES
 from ...ops.repack import gptq_repack
 from ...selection.planning import why_not
 from .interface import unknown_fields
-from .layers import replace
+from .layers import replace, unpack_rows
 from .log import answer, answer_ahead
 
 
@@ -63,13 +63,6 @@ def _has_order(c: Any) -> bool:
 
 def _group_size(c: Any) -> int:
     return -1 if c.group_size >= c.partition_weight_shape[0] else int(c.group_size)
-
-
-def _unpack_rows(words: Tensor, bits: int, n: int) -> Tensor:
-    """Unpack int32 ``[G, ceil(n * bits / 32)]`` into codes ``[G, n]``, lowest bits first."""
-    shifts = torch.arange(0, 32, bits, dtype=torch.int32, device=words.device)
-    codes = (words.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)
-    return codes.flatten(1)[:, :n]
 
 
 def _values(layer: nn.Module, name: str, shape: tuple[int, int], **packed: int) -> Tensor:
@@ -142,7 +135,7 @@ class MixedGemmLinearKernel(MPLinearKernel):  # type: ignore[misc]
         new: dict[str, Tensor] = {self.w_s_name: scales}
         if c.zero_points:
             packed = _values(layer, self.w_zp_name, (groups, -(-n // words)), packed_dim=1)
-            signed = _unpack_rows(packed, bits, n) - (1 << (bits - 1))
+            signed = unpack_rows(packed, bits, n) - (1 << (bits - 1))
             new[self.w_zp_name] = signed.to(c.act_type)
         order = None
         if _has_order(c):
