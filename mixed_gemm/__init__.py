@@ -8,6 +8,8 @@
 Everything works on CPU and CUDA tensors, and says how in its docstring.
 """
 
+import typing as _typing
+
 from . import _library
 from . import distributed as _shards_models  # noqa: F401
 from . import ops as ops  # so that type checkers know these
@@ -21,6 +23,8 @@ from .integrations.transformers.registration import register_when_imported as _r
 from .nn.conv import Conv2d
 from .nn.conv_int8 import Int8Conv2d
 from .nn.embedding import Embedding
+from .nn.fused_moe import fused_moe
+from .nn.gated_mlp import GatedMLP
 from .nn.linear import Linear
 from .ops import families as _ops
 from .ops.families import *  # noqa: F403  # every public op
@@ -34,7 +38,11 @@ from .selection.tuning import tune
 from .weights.rounding import quantize_weight
 from .weights.rounding_conv import quantize_conv_weight
 from .weights.scheme import Scheme
+from .weights.stacked import StackedWeight
 from .weights.tensor import QuantizedTensor
+
+if _typing.TYPE_CHECKING:
+    from .integrations.transformers.config import MixedGemmConfig as MixedGemmConfig
 
 __version__ = _library.package_version()
 _install_tables()
@@ -47,17 +55,20 @@ __all__ = [
     "Conv2d",
     "Embedding",
     "FuseReport",
+    "GatedMLP",
     "Int8Conv2d",
     "Linear",
-    "MixedGemmConfig",  # noqa: F405  # __getattr__ has it
+    "MixedGemmConfig",
     "QuantizedTensor",
     "Report",
     "Scheme",
+    "StackedWeight",
     "__version__",
     "enable_transformers",
     "env",
     "from_pretrained",
     "fuse_",
+    "fused_moe",
     "open_checkpoint",
     "plan",
     "quantize_",

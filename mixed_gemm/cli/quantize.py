@@ -26,6 +26,10 @@ from .output import note, print_json, reports_errors, say
 WINDOW = 512  # tokens that calibrate together, or what the model was made for
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mixed_gemm.formats.dense_experts import Stack
+    from mixed_gemm.formats.index import TensorIndex
     from mixed_gemm.quantization import CalibratedCheckpoint
 
 
@@ -60,6 +64,17 @@ def _calibrated(
         source, scheme, method=method, calibration=batches, work=work,
         device=where, progress=True, **options,
     )  # fmt: skip
+
+
+def _experts_in(index: TensorIndex) -> Sequence[Stack]:
+    """Where files have all experts of a layer in one tensor: the model of transformers says it, so
+    that it is imported for these alone."""
+    from mixed_gemm.integrations.transformers.registration import require_transformers
+
+    require_transformers()
+    from mixed_gemm.integrations.transformers.stacked_files import experts_in
+
+    return experts_in(index)
 
 
 @reports_errors
@@ -156,11 +171,12 @@ def command(
 ) -> None:
     """Quantize the linear layers of a dense model; write compressed-tensors, nf4 as bitsandbytes.
 
-    Linear layers are the 2-D weights that are no embedding, no expert and not named by --skip; what
-    stays dense is listed. Where K is no multiple of the group size, the largest
-    multiple of 16 that divides K is taken. Without --calibration no model code runs, and one layer
-    at a time is in memory; with it one block of the model is, and blocks that are done wait in
-    TARGET.partial: run the same command again after an interruption.
+    Linear layers are the 2-D weights that are no embedding and not named by --skip, and experts,
+    also where all of a layer are in one tensor (gpt-oss, Llama 4), if transformers is installed;
+    what stays dense is listed. Where K is no multiple of the group size, the largest multiple of 16
+    that divides K is taken. Without --calibration no model code runs, and one layer at a time is in
+    memory; with it one block of the model is, and blocks that are done wait in TARGET.partial: run
+    the same command again after an interruption.
     """
     device_text(device)
     most = shard_bytes(shard_size)
@@ -179,6 +195,7 @@ def command(
         "ragged": ragged,
         "embeddings": embeddings,
         "heads": False if heads is None else heads,
+        "experts": _experts_in if find_spec("transformers") is not None else None,
     }
     parse_device(device)  # a wrong device is refused also where no method runs on it
     plain = ("rtn" if bits in FEWER_BITS else None) if calibration else method
