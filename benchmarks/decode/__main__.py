@@ -7,6 +7,12 @@ linear layers, attention, the functions between them and the head, are timed in 
 in turns with the step. "rest" is the time of the step less their sum, below 0 where parts overlap
 in a step. A weight's name is "dense" or a scheme of mixed_gemm. The file is complete after each
 row.
+
+With --loop transformers a step is a LlamaForCausalLM's with a static cache, compiled to one graph,
+on a GPU with mode="reduce-overhead": quantized by quantize_, with --products joint fused by fuse_.
+It decodes, one model behind the other, each by the host's clock; logits are compared with those of
+the eager model first. The first weights are timed once more at the end, which tells how much the
+machine changes meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +21,8 @@ import argparse
 import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +32,13 @@ from mixed_gemm.selection.timing import time_interleaved, timers_of
 
 from .. import ceilings
 from ..about import about_run
+from . import compiled, loops
 from .model import DENSE, Decoder, Glue
 from .parts import calls
 from .shape import PRODUCTS, SHAPES, Shape
 
 GLUES = {"eager": Glue, "compiled": Glue.compiled}
+PLAIN, TRANSFORMERS = LOOPS = ("plain", "transformers")
 
 
 @torch.no_grad()
@@ -72,6 +81,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="joint: one for q, k and v, and one for gate and up",
     )  # fmt: skip
     parser.add_argument("--glue", choices=GLUES, nargs="+", default=["eager"])
+    parser.add_argument("--loop", choices=LOOPS, nargs="+", default=[PLAIN])
     parser.add_argument("--batch", type=int, nargs="*", default=[1, 4, 16, 64], help="of decoding")
     parser.add_argument("--context", type=int, default=1024, help="tokens before the decoded one")
     parser.add_argument("--prefill", type=int, nargs="*", default=[2048, 8192])
@@ -88,11 +98,24 @@ def main(argv: Sequence[str] | None = None, shapes: dict[str, Shape] = SHAPES) -
     shape = shapes[given.shape]
     if given.layers:
         shape = dataclasses.replace(shape, layers=given.layers)
-    steps = [(batch, 1, given.context) for batch in given.batch]
-    steps += [(1, tokens, 0) for tokens in given.prefill]
     meta = about_run(given.device, ceilings.measured(given.device), given.commit)
     meta |= {"shape": given.shape, **dataclasses.asdict(shape), "dtype": given.dtype}
+    if TRANSFORMERS in given.loop:
+        meta["transformers"] = metadata.version("transformers")
     rows: list[dict[str, Any]] = []
+    found: Iterator[dict[str, Any]] = itertools.chain.from_iterable(
+        {PLAIN: plain_rows, TRANSFORMERS: transformers_rows}[x](given, shape) for x in given.loop
+    )
+    for each in found:
+        rows.append(each)
+        print(each, flush=True)
+        save(given.out, meta, rows)
+
+
+def plain_rows(given: argparse.Namespace, shape: Shape) -> Iterator[dict[str, Any]]:
+    """Measure each model of the plain loop, at each step."""
+    steps = [(batch, 1, given.context) for batch in given.batch]
+    steps += [(1, tokens, 0) for tokens in given.prefill]
     models = itertools.product(given.weights, given.head, given.products, given.glue)
     for weights, head, products, glue in models:
         torch.manual_seed(0)
@@ -101,10 +124,26 @@ def main(argv: Sequence[str] | None = None, shapes: dict[str, Shape] = SHAPES) -
             model = Decoder(shape, weights, given.device, dtype, GLUES[glue](), head, products)
         named = {"weights": weights, "head_weights": head, "products": products, "glue": glue}
         for step in steps:
-            rows.append({**named, **row(model, *step, given.rounds)})
-            print(rows[-1], flush=True)
-            save(given.out, meta, rows)
+            yield {"loop": PLAIN, **named, **row(model, *step, given.rounds)}
         del model
+
+
+def transformers_rows(given: argparse.Namespace, shape: Shape) -> Iterator[dict[str, Any]]:
+    """Measure each model that transformers runs and torch compiles, the first one twice."""
+    asked = list(itertools.product(given.weights, given.head, given.products))
+    # There is nothing to fuse where all is dense.
+    models = [x for x in asked if x[0] != DENSE or x[2] == "apart"]
+    repeated = [False] * len(models) + [True]
+    for (weights, head, products), again in zip([*models, *models[:1]], repeated, strict=True):
+        torch.manual_seed(0)
+        dtype = getattr(torch, given.dtype)
+        model = compiled.decoder(shape, weights, given.device, dtype, head, products)
+        named = {"weights": weights, "head_weights": head, "products": products}
+        for batch in given.batch:
+            measured = loops.row(model, shape, batch, given.context, given.rounds)
+            yield {"loop": TRANSFORMERS, "repeat": again, **named, **measured}
+        del model
+        loops.give_back(given.device)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ class Shape:
 PRODUCTS = ("apart", "joint")
 JOINT = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 SHAPES = {
+    "tiny": Shape(2, 128, 256, 4, 2, 32, 256),  # to try the command
     "llama_8b": Shape(32, 4096, 14336, 32, 8, 128, 128256),
     "llama_70b": Shape(80, 8192, 28672, 64, 8, 128, 128256),
 }

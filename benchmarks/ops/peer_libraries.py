@@ -125,3 +125,64 @@ def machete(a: Tensor, words: Sequence[Tensor], scales: Tensor) -> list[Call]:
     return [
         partial(op, a, w, uint4b8.id, dtype, scales, none, GROUP, none, none, none) for w in stored
     ]
+
+
+def marlin_moe(experts: int, hidden: int, inner: int, top_k: int) -> Any:
+    """vLLM's two products of a layer of experts, int4 in groups of 128, of random weights.
+
+    Args:
+        experts: E. hidden, inner: sizes of the layer. top_k: experts of a token.
+
+    Returns:
+        (x ``[T, hidden]``, ids ``[T, top_k]``, inner rows ``[T * top_k, inner]``) -> a call of both
+        products, for which the rows of experts are aligned now.
+    """
+    code = _load_vllm().uint4b8
+    importlib.import_module("vllm._moe_C_stable_libtorch")
+    op = torch.ops._moe_C.moe_wna16_marlin_gemm
+    count = torch.cuda.get_device_properties("cuda").multi_processor_count
+    workspace = torch.zeros(4 * count, dtype=torch.int, device="cuda")
+    none = None
+
+    def weight(n: int, k: int) -> tuple[Tensor, Tensor]:
+        words = torch.randint(-(2**31), 2**31 - 1, (experts, k // 16, n * 2), device="cuda")
+        scales = torch.rand(experts, k // GROUP, n, device="cuda") * 0.01
+        return words.int(), scales.bfloat16()
+
+    first, second = weight(2 * inner, hidden), weight(hidden, inner)
+
+    def aligned(ids: Tensor, block: int) -> list[Tensor]:
+        flat, slots, owners = ids.flatten().tolist(), list[int](), list[int]()
+        of_expert: list[list[int]] = [[] for _ in range(experts)]
+        for slot, expert in enumerate(flat):
+            of_expert[expert].append(slot)
+        for expert, own in enumerate(of_expert):
+            padding = -len(own) % block
+            slots += own + [len(flat)] * padding
+            owners += [expert] * ((len(own) + padding) // block)
+        found = (slots, owners, [len(slots)])
+        return [torch.tensor(x, dtype=torch.int32, device="cuda") for x in found]
+
+    def both(x: Tensor, ids: Tensor, inner_rows: Tensor) -> Call:
+        tokens, choices = x.shape[0], x.shape[0] * top_k
+        block = next((b for b in (8, 16, 32, 48) if choices / experts / b < 0.9), 64)
+        places, ones = aligned(ids, block), torch.rand(tokens, top_k, device="cuda")
+        wide = x.new_empty(choices, 2 * inner)
+        out = x.new_empty(choices, hidden)
+
+        def product(
+            a: Tensor, c: Tensor, w: tuple[Tensor, Tensor], m: int, k: int, last: bool
+        ) -> None:
+            op(
+                a, c, w[0], none, w[1], none, none, none, none, none, workspace, *places, ones,
+                block, 1 if last else top_k, last, code.id, m, c.shape[1], k,
+                True, False, True, False, -1, -1, -1,
+            )  # fmt: skip
+
+        def call() -> None:
+            product(x, wide, first, tokens, hidden, False)
+            product(inner_rows, out, second, choices, inner, True)
+
+        return call
+
+    return both

@@ -19,6 +19,7 @@ from ..about import about_run
 from . import smollm2, texts
 from .rows import ROWS, Row
 
+USE_DATA = {"smooth", "average_bits"}  # options that measure by calibration data
 WINDOW = 1024  # tokens the model sees at once; texts are cut into windows without overlap
 
 
@@ -80,7 +81,8 @@ def measured(row: Row, model: Any, batches: list[torch.Tensor]) -> dict[str, Any
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     begun = time.perf_counter()
-    needs = row.options.get("method") not in (None, "rtn", "hqq") or "smooth" in row.options
+    options = row.options
+    needs = options.get("method") not in (None, "rtn", "hqq") or options.keys() & USE_DATA
     report = mixed_gemm.quantize_(
         model, calibration=batches if needs else None, progress=False, **row.options
     )
@@ -89,8 +91,29 @@ def measured(row: Row, model: Any, batches: list[torch.Tensor]) -> dict[str, Any
         "seconds": round(time.perf_counter() - begun, 1),
         **peak,
         "weights_mb": round(report.bytes_after / 1e6, 2),
+        "model_mb": round(model_bytes(model) / 1e6, 2),
+        "bits": bits_of(report),
         "recipe": model.mixed_gemm_recipe["method"],
     }
+
+
+def model_bytes(model: Any) -> int:
+    """The bytes of all weights, each once, dense ones in 16 bits."""
+    weights = {id(x): x for x in model.parameters()}.values()
+    return sum(
+        x.stored_bytes if isinstance(x, mixed_gemm.QuantizedTensor) else 2 * x.numel()
+        for x in weights
+    )
+
+
+def bits_of(report: Any) -> dict[str, Any] | None:
+    """Return the average that ``average_bits`` found, over how many weights, and the bits of tied
+    tensors; None where it was not asked for."""
+    found = report.average
+    if found is None:
+        return None
+    tables = {name: found.bits[name] for name in found.tied.values()}
+    return {"average": round(found.found, 3), "weights": found.weights, "tables": tables}
 
 
 def make_dense(model: Any) -> None:

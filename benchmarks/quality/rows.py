@@ -44,6 +44,17 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "float8 W8A16": {"scheme": Scheme.fp8(None)},
 }
 SEARCHED = ("MXFP4", "NVFP4", "NF4", "FP4")  # which "rtn" searches scales for
+# The tied embedding and head beside linears in int4, both rounded to nearest.
+LINEARS = {"scheme": "w4a16", "group_size": 64}
+TABLE4 = Scheme.named("w4a16", group_size=64)
+ENDS: dict[str, dict[str, Any]] = {
+    "dense": {},
+    "int8": {"embeddings": "w8a16"},
+    "int4 g64": {"embeddings": TABLE4},
+    "int4 g64 asymmetric": {"embeddings": Scheme.named("w4a16_asym", group_size=64)},
+    "dense, average_bits=5": {"average_bits": 5},
+    "chosen, average_bits=5": {"embeddings": TABLE4, "average_bits": 5},
+}
 BEST = "gptq+distill"
 REAL_ZEROS = Scheme.weight_only(4, 64, "add")
 ROWS = (
@@ -87,4 +98,5 @@ ROWS = (
         for name, options in NUMBERS.items()
         if method != "rtn" or name in SEARCHED
     ),
+    *(Row(f"ends: {name}", None, {**LINEARS, **more}) for name, more in ENDS.items()),
 )

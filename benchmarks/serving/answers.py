@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import engine
+from .answers_experts import experts
 
 Answer = dict[str, str]
 
@@ -114,7 +115,7 @@ def _told(asks: str, what: str, kernel: Any, config: Any) -> Answer:
 
 def answers() -> list[Answer]:
     """Ask under ``MIXED_GEMM_VLLM=first``."""
-    return [*_weight_only(), *_int8(), *_fp8(), *_gptq()]
+    return [*_weight_only(), *_int8(), *_fp8(), *_gptq(), *experts()]
 
 
 def main() -> None:

@@ -45,18 +45,20 @@ SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def engine(folder: Path, dtype: str, **options: Any) -> Iterator[Any]:
-    """Start a vLLM engine on a folder; it is gone afterwards. Prefix caching and chunked prefill
-    are on, as by default."""
+    """Start a vLLM engine on a folder; it is gone afterwards, and so is one that did not start.
+    Prefix caching and chunked prefill are on, as by default."""
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
 
     settings = {**SETTINGS, "enforce_eager": True, "skip_tokenizer_init": True}
-    found = LLM(model=str(folder), dtype=dtype, **{**settings, **options})
+    found: Any = None
     try:
+        found = LLM(model=str(folder), dtype=dtype, **{**settings, **options})
         yield found
     finally:
         # At once: an object that ends later would take the groups of the next engine along.
-        found.llm_engine.engine_core.shutdown()
+        if found is not None:
+            found.llm_engine.engine_core.shutdown()
         del found
         gc.collect()
         cleanup_dist_env_and_memory()
@@ -103,18 +105,18 @@ def continuation(model: Any, prompts: list[list[int]], count: int) -> Continuati
     """Continue the first prompt whose least lead is LEAD or more, else the one with the largest.
     Prompts of one length are run together before, and tried in the order of their leads."""
     if len(prompts) > 1 and len(set(map(len, prompts))) == 1:
-        leads = [min(x.leads) for x in _continuations(model, prompts, count)]
+        leads = [min(x.leads) for x in continuations(model, prompts, count)]
         order = sorted(range(len(prompts)), key=lambda i: -leads[i])
         prompts = [prompts[i] for i in order[:5]]
     found: list[Continuation] = []
     for prompt in prompts:
-        found += _continuations(model, [prompt], count)
+        found += continuations(model, [prompt], count)
         if min(found[-1].leads) >= LEAD:
             break
     return max(found, key=lambda x: min(x.leads))
 
 
-def _continuations(model: Any, prompts: list[list[int]], count: int) -> list[Continuation]:
+def continuations(model: Any, prompts: list[list[int]], count: int) -> list[Continuation]:
     """Continue prompts of one length, as one batch."""
     import torch
 

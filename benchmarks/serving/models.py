@@ -5,6 +5,7 @@ of 128, both with weights that lie on no grid.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mixed_gemm.weights.rounding import quantize_weight
 from ..quality.smollm2 import make_folder
 from .rows import Row
 
+Packed = tuple[dict[str, Tensor], dict[str, Any]]
 PROMPTS = (
     "The capital of France is",
     "Water boils at a temperature of",
@@ -97,8 +99,9 @@ def write(row: Row, dense: Path, target: Path, dtype: str = "float16") -> Path:
         model.save_pretrained(target)
     else:
         target.mkdir(parents=True, exist_ok=True)
-        pack: Any = {"gptq": _gptq, "awq": _awq}[row.file]
-        tensors, config = pack(model, **row.options)
+        linears = {name: x.weight for name, x in _linears(model).items()}
+        packed, config = PACKED_BY[row.file](linears, **row.options)
+        tensors = {**_others(model, linears), **packed}
         save_file(tensors, target / "model.safetensors", {"format": "pt"})
         whole = {**model.config.to_dict(), "quantization_config": config}
         (target / "config.json").write_text(json.dumps(whole, default=str))
@@ -117,7 +120,7 @@ def _linears(model: nn.Module) -> dict[str, nn.Linear]:
     }
 
 
-def _others(model: nn.Module, linears: dict[str, nn.Linear]) -> dict[str, Tensor]:
+def _others(model: nn.Module, linears: Iterable[str]) -> dict[str, Tensor]:
     taken = {f"{name}.weight" for name in linears}
     tied = bool(getattr(model.config, "tie_word_embeddings", False))
     return {
@@ -149,34 +152,37 @@ def _codes(
     return codes, scales.contiguous(), points
 
 
+def _order(name: str, k: int) -> Tensor:
+    """An order of columns. Layers that read the same input have the same, as GPTQ gives them."""
+    numbers = [int(x) for x in name.split(".") if x.isdigit()]  # layer, and expert
+    seed = k + ("o_proj" in name) + sum(2 * 100**i * x for i, x in enumerate(numbers))
+    return torch.randperm(k, generator=torch.Generator().manual_seed(seed))
+
+
 def _gptq(
-    model: nn.Module, bits: int, group_size: int, symmetric: bool, act_order: bool
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    linears = _linears(model)
-    tensors = _others(model, linears)
-    for name, module in linears.items():
-        k = module.in_features
-        order = torch.arange(k)
-        if act_order:  # layers that read the same input have the same order, as GPTQ gives them
-            seed = k + ("o_proj" in name) + 2 * int(name.split(".")[2])
-            order = torch.randperm(k, generator=torch.Generator().manual_seed(seed))
-        codes, scales, zeros = _codes(module.weight[:, order], bits, group_size, symmetric)
+    weights: Mapping[str, Tensor], bits: int, group_size: int, symmetric: bool, act_order: bool
+) -> Packed:
+    tensors: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        k = weight.shape[1]
+        order = _order(name, k) if act_order else torch.arange(k)
+        codes, scales, zeros = _codes(weight[:, order], bits, group_size, symmetric)
         back = order.argsort()
         tensors[f"{name}.qweight"] = _words(codes[back], bits)
         # The first version of the format stores zero points less one.
         stored = (zeros - 1) & ((1 << bits) - 1)
         tensors[f"{name}.qzeros"] = _words(stored.t().contiguous(), bits).t().contiguous()
         tensors[f"{name}.scales"] = scales
-        tensors[f"{name}.g_idx"] = (back // group_size).to(torch.int32)
+        size = k if group_size == -1 else group_size
+        tensors[f"{name}.g_idx"] = (back // size).to(torch.int32)
     return tensors, {
         "quant_method": "gptq", "bits": bits, "group_size": group_size, "sym": symmetric,
         "desc_act": act_order, "lm_head": False, "checkpoint_format": "gptq",
     }  # fmt: skip
 
 
-def _awq(model: nn.Module, group_size: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    linears = _linears(model)
-    tensors = _others(model, linears)
+def _awq(weights: Mapping[str, Tensor], group_size: int) -> Packed:
+    tensors: dict[str, Tensor] = {}
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])  # the order of the columns in a word of AutoAWQ
 
     def packed(codes: Tensor) -> Tensor:
@@ -184,11 +190,15 @@ def _awq(model: nn.Module, group_size: int) -> tuple[dict[str, Tensor], dict[str
         shuffled = codes.view(rows, n // 8, 8)[..., order].reshape(rows, n)
         return _words(shuffled.t().contiguous(), 4).t().contiguous()
 
-    for name, module in linears.items():
-        codes, scales, zeros = _codes(module.weight, 4, group_size, False)
+    for name, weight in weights.items():
+        codes, scales, zeros = _codes(weight, 4, group_size, False)
         tensors[f"{name}.qweight"], tensors[f"{name}.qzeros"] = packed(codes), packed(zeros)
         tensors[f"{name}.scales"] = scales
     return tensors, {
         "quant_method": "awq", "bits": 4, "group_size": group_size, "zero_point": True,
         "version": "gemm", "modules_to_not_convert": None,
     }  # fmt: skip
+
+
+# Kind of a file -> what packs the linears of a model, (their tensors, the quantization_config).
+PACKED_BY: dict[str, Callable[..., Packed]] = {"gptq": _gptq, "awq": _awq}

@@ -22,6 +22,7 @@ sys.path.append(str(ROOT / "tools"))
 NAMES = (
     "api", "checkpoint_keys", "decode", "drawings", "fusing", "gains", "imports", "ops", "parallel",
     "quality", "reliability", "schemes", "serving", "support", "round_trips", "architectures",
+    "whole_path",
 )  # fmt: skip
 # Pages that run what they tell, and how long that takes on two cores: written when they are named.
 SLOW = {"round_trips": "three minutes", "architectures": "half an hour"}

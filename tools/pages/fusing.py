@@ -1,5 +1,6 @@
-"""The layers that ``fuse_`` makes one product of, by model: the table of docs/fusing.md. A small
-model of each is built with random weights, quantized and fused, and counts its ops.
+"""The layers that ``fuse_`` makes one product of, and the MLPs that it lets run in three ops, by
+model: the table of docs/fusing.md. A small model of each is built with random weights, quantized
+and fused, and counts its products.
 
 It needs the library and transformers.
 """
@@ -29,6 +30,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "Qwen2ForCausalLM": {**_SIZES, "num_key_value_heads": 2},
     "Qwen3ForCausalLM": _GROUPED,
     "GemmaForCausalLM": _GROUPED,
+    "CohereForCausalLM": {**_GROUPED, "eos_token_id": 2},
+    "GlmForCausalLM": {**_GROUPED, **_TOKENS},
     "MixtralForCausalLM": {**_GROUPED, "num_local_experts": 4},
     "PhiForCausalLM": _SIZES,
     "Phi3ForCausalLM": {**_SIZES, "num_key_value_heads": 2, **_TOKENS},
@@ -37,6 +40,10 @@ MODELS: dict[str, dict[str, Any]] = {
         "n_embd": 64, "n_layer": LAYERS, "n_head": 4, "vocab_size": 99, "n_positions": 64, **_TOKENS
     },
     "BertModel": _SIZES,
+    "ModernBertModel": {
+        **_SIZES, "pad_token_id": 0, "eos_token_id": 2, "bos_token_id": 1, "cls_token_id": 1,
+        "sep_token_id": 2,
+    },
     "T5ForConditionalGeneration": {
         "d_model": 64, "d_ff": 128, "d_kv": 16, "num_layers": LAYERS, "num_heads": 4,
         "vocab_size": 99,
@@ -67,13 +74,13 @@ def model_of(name: str, dtype: Any = None) -> Any:
     return model
 
 
-def ops_of(model: Any, batch: Any) -> int:
-    """How many ops of ours a forward runs."""
+def products_of(model: Any, batch: Any) -> int:
+    """How many products of ours a forward runs."""
     import torch
 
     from benchmarks.counting import counting
 
-    count = counting()
+    count = counting("gemm")
     with torch.no_grad(), count:
         model(**batch)
     return int(count.calls)
@@ -87,13 +94,20 @@ def rows() -> list[list[str]]:
     for name in MODELS:
         model = model_of(name)
         batch = example_of("", "", model, "")
-        before = ops_of(model, batch)
-        report = mixed_gemm.fuse_(model)
-        sets = dict.fromkeys(_short(x.text) for x in report.sets)
+        before = products_of(model, batch)
+        report = mixed_gemm.fuse_(model, mlps=False)
         assert not report.sets or report.difference == 0, name
-        told = ", ".join(f"`{x}`" for x in sets) or "nothing: each tensor has one reader"
-        made.append([f"`{name}`", told, f"{before}", f"{ops_of(model, batch)}"])
+        report = mixed_gemm.fuse_(model, mlps=True)
+        sets = dict.fromkeys(_short(x.text) for x in report.sets)
+        told = ", ".join(f"`{x}`" for x in sets) or "none: each tensor has one reader"
+        made.append([f"`{name}`", told, _mlps(report), f"{before}", f"{products_of(model, batch)}"])
     return made
+
+
+def _mlps(report: Any) -> str:
+    found = {f"`{_short(name)}`: {gate}" for name, gate in report.mlps.items()}
+    others = {f"no: {reason}" for reason in report.other_mlps.values()}
+    return "; ".join(sorted(found) + sorted(others)) or "no module is an MLP of layers"
 
 
 def _short(text: str) -> str:
@@ -102,7 +116,13 @@ def _short(text: str) -> str:
 
 
 def text() -> str:
-    header = ["model", "layers that have one product", "ops of a forward before", "after"]
+    header = [
+        "model",
+        "layers that have one product",
+        "MLP in three ops",
+        "products before",
+        "after",
+    ]
     return table(header, rows())
 
 

@@ -22,7 +22,7 @@ def names(of: tuple[str, ...]) -> str:
 
 def trained(op: Op) -> tuple[str, ...]:
     rule = op.derivatives.rule
-    return () if rule is None else tuple(x for x in (rule.x, rule.bias) if x)
+    return () if rule is None else rule.trained
 
 
 def gradient(op: Op) -> str:
@@ -118,7 +118,8 @@ Names with an underscore are for tests and benchmarks, on CUDA tensors.
 
 - M is the product of all sizes of `a` but the last, K its last size, N the output channels. Of a
   convolution Ci and Co are the channels, and K is the size of a filter, as it is packed. `words`
-  are the rows of a `qweight` whose columns are words of 32 bits.
+  are the rows of a `qweight` whose columns are words of 32 bits. Of the products of experts E is
+  the number of experts.
 - All tensors are on one device. Strides may be any where a table does not say otherwise: what a
   kernel cannot read in place is copied. `ceil(K/group_size)` is 1 where `group_size` is -1.
 - `pack_weights` and `pack_conv_weights` make what is packed;

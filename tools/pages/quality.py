@@ -123,4 +123,26 @@ def numbers() -> str:
 {table(header, cells)}"""
 
 
-PAGE = Page({"docs/calibration.md": parts(quality=text, numbers=numbers)})
+def ends() -> str:
+    """The embedding and the head, one tensor, dense, in 8 bits and in 4, and chosen."""
+    found = results("quality_ends_cpu.json")
+    about, dense = found["about"], found["dense"]
+
+    def cells(row: dict[str, Any]) -> list[str]:
+        name, _, average = row["name"].removeprefix("ends: ").partition(", average_bits=")
+        bits = row["bits"] or {"tables": {}}
+        name += "".join(f": {x} bits" for x in bits["tables"].values())
+        linears = f"`average_bits={average}`" if average else "int4 g64"
+        news, licence = (f"{row['percent'][x]:.1f} %" for x in ("news", "licence"))
+        return [name, linears, f"{row['model_mb']:.0f} MB", news, licence]
+
+    header = ["embedding and head", "linears", "whole model", "news", "licence"]
+    return f"""Perplexity above that of the dense model, which has {dense["news"]:.2f} on
+{found["measured_tokens"]} tokens of news and {dense["licence"]:.2f} on the licence; everything is
+rounded to nearest, and `average_bits` measures on {found["calibration"]["tokens"]} tokens; dense
+tensors count in 16 bits; on one thread of an {about["cpu"]} with torch {about["torch"]}:
+
+{table(header, map(cells, found["rows"]))}"""
+
+
+PAGE = Page({"docs/calibration.md": parts(quality=text, numbers=numbers, ends=ends)})

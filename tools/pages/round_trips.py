@@ -167,6 +167,7 @@ Random weights, `quantize_(model, group_size=32)`. Whatever holds a matrix is qu
   the folder.
 - Mixtral, Qwen3-MoE: each expert's linears are written by themselves, and other readers join them.
 - gpt-oss: other readers look for all experts of a layer in one tensor, and so refuse the folder.
+  With its experts alone quantized, in MXFP4, it is written [as it is published](mixtures.md#files).
 
 {elsewhere.vllm()}
 

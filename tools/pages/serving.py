@@ -14,7 +14,8 @@ from .table import results, table, versions
 def answers() -> str:
     """The questions of vLLM's own classes (``python -m benchmarks.serving.answers``)."""
     rows = ([x["asks"], x["of"], x["answer"]] for x in results("vllm_answers.json"))
-    return f"""Asked with `MIXED_GEMM_VLLM=first`, by vLLM's descriptions of layers (K = N = 4096):
+    return f"""Asked with `MIXED_GEMM_VLLM=first`, by vLLM's descriptions of layers (K = N = 4096;
+128 experts of 2048 x 768):
 
 {table(["kernel", "asked", "answer"], rows)}"""
 
