@@ -22,6 +22,7 @@ from compiled_layers import LAYERS, check_layer
 from problems import registry
 from problems.floats import FloatCase
 from problems.gemm import Case
+from problems.grouped import GroupedCase, GroupedFloatCase
 from problems.recorder import Recorded, Recorder
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -81,7 +82,8 @@ def check_config() -> None:
     plan = mixed_gemm.plan(
         case.m, case.n, case.k, dtype=case.dtype, bits=case.bits, group_size=-1, device="cpu"
     )
-    check_case(case, config=plan.selected)
+    for each in (case, GroupedCase(), GroupedFloatCase()):  # a CPU has one name for all
+        check_case(each, config=plan.selected)
     plan = mixed_gemm.plan(
         of_floats.m,
         of_floats.n,

@@ -28,7 +28,8 @@ from zipfile import ZipFile
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from mixed_gemm.integrations.vllm.interface import RELIES_ON, Need, lacking  # noqa: E402
+from mixed_gemm.integrations.vllm.interface import RELIES_ON  # noqa: E402
+from mixed_gemm.integrations.vllm.needs import Need, lacking  # noqa: E402
 
 RECORD = ROOT / "tests" / "python" / "integrations" / "vllm_releases.json"
 # The oldest is the last that pins torch 2.11; of the builds for CPUs the one that the tests run.
@@ -111,7 +112,7 @@ class Release:
         self._trees = {name: ast.parse(text) for name, text in files.items()}
 
     def found(self, need: Need) -> tuple[str, ...] | None:
-        """As ``interface.found_in_vllm``: what there is; None where the thing is not there."""
+        """As ``needs.found_in_vllm``: what there is; None where the thing is not there."""
         first, *rest = need.name.split(".")
         thing = self._top(need.module, first)
         for part in rest:

@@ -35,6 +35,7 @@ from problems.covering import each_once
 from problems.floats import FloatCase
 from problems.gemm import DTYPES as FLOATS
 from problems.gemm import Case, make
+from problems.moe_permute import PermuteCase
 from problems.scaled import AZP, OUT_DTYPES, ScaledCase
 from problems.scaled import make as make_scaled
 from scaled_configs import FLOAT8, TILE_K
@@ -292,6 +293,18 @@ def quantize() -> Calls:
             yield f"per_tensor {dtype} {m} {k}", exact(out.cpu(), want)
 
 
+def experts() -> Calls:
+    """Every kernel around the experts, with rows of whole vectors and others; then a full block
+    that counts its experts in parts."""
+    for op in ("moe_permute", "moe_combine", "gated_activation"):
+        for case, dtype, more in itertools.product(registry.TYPICAL[op], FLOATS, (0, 3)):
+            problem = registry.make(replace(case, dtype=dtype, k=case.k + more), "cuda")
+            yield f"{problem.case}", judge(problem)(problem.run())
+    for ids in (torch.int32, torch.int64):
+        problem = registry.make(PermuteCase(300, 24, experts=7000, top_k=8, ids=ids), "cuda")
+        yield f"{problem.case}", judge(problem)(problem.run())
+
+
 def block_gemm() -> Calls:
     base = BlockCase()
     shapes = (
@@ -306,6 +319,16 @@ def block_gemm() -> Calls:
         ratio = judge(problem)
         for config in problem.configs():
             yield f"{config} {case}", ratio(problem.run(config=config))
+
+
+def grouped_calls() -> Calls:
+    """Products of experts, ragged, by every configuration."""
+    for op in ("grouped_fpA_intB_gemm", "grouped_fpA_fpB_gemm"):
+        for case, dtype in itertools.product(registry.TYPICAL[op], FLOATS):
+            problem = registry.make(replace(case, dtype=dtype), "cuda")
+            ratio = judge(problem)
+            for config in [None, *problem.configs()]:
+                yield f"{config} {problem.case}", ratio(problem.run(config=config))
 
 
 # --- AutoAWQ tensors -----------------------------------------------------------------------------
@@ -381,6 +404,7 @@ def conv_int8() -> Calls:
 
 # Each about as long as the others under a tool.
 PARTS: dict[str, Callable[[], Calls]] = {
+    "grouped": grouped_calls,
     "skinny": lambda: fpA_intB("skinny"),
     "multistage-1": lambda: fpA_intB("multistage", 0, 2),
     "multistage-2": lambda: fpA_intB("multistage", 1, 2),
@@ -398,7 +422,7 @@ PARTS: dict[str, Callable[[], Calls]] = {
     "awq": awq_calls,
     "conv": conv,
     "conv_int8": conv_int8,
-    "rest": lambda: itertools.chain(dense(), pack(), quantize()),
+    "rest": lambda: itertools.chain(dense(), pack(), quantize(), experts()),
 }
 HOPPER_ONLY = ("wgmma-1", "wgmma-2", "wgmma-3", "floats_wgmma", "scaled_wgmma", "fp8_blocks")
 

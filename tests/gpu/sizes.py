@@ -38,6 +38,7 @@ import mixed_gemm
 from mixed_gemm import reference
 from mixed_gemm.ops.problem import num_groups
 from mixed_gemm.reference import conv as reference_conv
+from mixed_gemm.reference import moe as reference_moe
 from mixed_gemm.reference import scaled as reference_scaled
 from mixed_gemm.selection.planning import device_string
 
@@ -341,6 +342,37 @@ def quantizers(on: Around) -> Iterator[Run]:
         )
 
 
+def experts(on: Around) -> Iterator[Run]:
+    """Rows of so many elements; each reference looks at some of the tokens."""
+    m, k = on.split(11)
+    m, top_k, count = m // 4 + 1, 4, 64
+    x, ids = on.normal(m, k), torch.randint(0, count, (m, top_k), device=on.device)
+    tokens, weights = on.samples(m, top_k * k), torch.rand(m, top_k, device=on.device)
+    shape = f"M={m} K={k} top_k={top_k}"
+
+    def permuted(rows: Tensor) -> Tensor:
+        _, _, positions = reference_moe.moe_permute(x[:, :1], ids, count)
+        found = rows[positions[tokens].long()]
+        return verdict.exact(found, x[tokens][:, None].expand_as(found))
+
+    yield f"moe_permute {shape}", lambda: mixed_gemm.moe_permute(x, ids, count)[0], permuted
+    rows, _, positions = mixed_gemm.moe_permute(x, ids, count)
+
+    def combined(out: Tensor) -> Tensor:
+        expected = reference_moe.moe_combine(rows, positions[tokens], weights[tokens])
+        return verdict.exact(out[tokens], expected)
+
+    yield f"moe_combine {shape}", lambda: mixed_gemm.moe_combine(rows, positions, weights), combined
+    some = on.samples(len(rows), k)
+
+    def gated(out: Tensor) -> Tensor:
+        given = rows[some].cpu()
+        expected = reference_moe.gated_activation(given)
+        return verdict.ratio(out[some].cpu(), expected, reference_moe.gated_error_bound(given))
+
+    yield f"gated_activation {shape}", lambda: mixed_gemm.gated_activation(rows), gated
+
+
 def block_runs(on: Around, m: int, n: int, k: int, block: int, forced: bool) -> Iterator[Run]:
     a, weight = on.normal(m, k), on.ints(n, k)
     groups = num_groups(k, block)
@@ -489,6 +521,7 @@ PARTS: dict[str, Callable[[Around], Iterator[Run]]] = {
     "scaled_mm of float8": float8,
     "scaled_mm_dynamic": scaled_dynamic,
     "quantizers": quantizers,
+    "experts": experts,
     "block": block,
     "awq": awq,
     "conv": conv,

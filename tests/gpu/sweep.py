@@ -34,6 +34,8 @@ from run_info import meta, write, write_part
 WEIGHTS = {
     "fpA_intB_gemm": 34,
     "fpA_fpB_gemm": 14,
+    "grouped_fpA_intB_gemm": 14,
+    "grouped_fpA_fpB_gemm": 8,
     "scaled_mm": 14,
     "qconv2d": 15,
     "qconv2d_int8": 7,

@@ -25,6 +25,14 @@ FEWER: dict[str, dict[str, tuple[Any, ...]]] = {
         "k": (1, 16, 33, 64, 77, 129, 257, 320, 512, 513, 777, 1000, 1001),
         "dtype": (torch.float16, torch.bfloat16),
     },
+    **{
+        op: {
+            "m": (1, 2, 9, 17, 33, 64, 130, 257),
+            "n": (1, 64, 72, 129, 264),
+            "k": (16, 33, 64, 129, 320, 777, 1000),
+        }
+        for op in ("grouped_fpA_intB_gemm", "grouped_fpA_fpB_gemm")
+    },
     "fpA_fpB_gemm": {
         "m": (1, 2, 9, 17, 64, 257),
         "n": (1, 64, 129, 264),

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import mixed_gemm
-from mixed_gemm.nn.experts import Experts, Names, apart, form_of
+from mixed_gemm.nn.expert import Names
+from mixed_gemm.nn.expert_tensors import apart, form_of
+from mixed_gemm.nn.experts import Experts
 
 ROUTINGS = ("all", "last", "even")
 HIDDEN, INNER = 64, 128

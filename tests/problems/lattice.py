@@ -17,6 +17,7 @@ from torch import Tensor
 
 TORCH = torch.ops.mixed_gemm
 SMOOTH = ("gelu", "gelu_tanh", "silu")
+SMOOTH_GATES = (*SMOOTH, "swiglu_oai")
 FLOAT = torch.float32
 
 
@@ -62,7 +63,7 @@ class Sample:
 
     @property
     def is_smooth(self) -> bool:
-        return self.arguments.get("activation") in SMOOTH
+        return self.arguments.get("activation") in SMOOTH_GATES
 
 
 def integers(*shape: int, low: int = -2, high: int = 2, dtype: torch.dtype = FLOAT) -> Tensor:

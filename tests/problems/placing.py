@@ -34,7 +34,9 @@ def poison_of(dtype: torch.dtype) -> float | int:
     """A value that shows in a result: NaN, or a number far from those that tests use."""
     if dtype.is_floating_point:
         return math.nan
-    return {torch.int8: -77, torch.uint8: 0xAB, torch.int32: 0x5A5A5A5A}[dtype]
+    if dtype in (torch.int32, torch.int64):
+        return 0x5A5A5A5A
+    return {torch.int8: -77, torch.uint8: 0xAB}[dtype]
 
 
 def poisoned(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from support import gguf_files, pages, tiny_llama
 
 import mixed_gemm
 from benchmarks import runner
+from mixed_gemm.nn.experts import Experts
 
 PAGES = [page for page in pages.names() if page == pages.README or page.startswith("docs/")]
 BLOCKS = {block.key: block for page in PAGES for block in pages.blocks(page)}
@@ -80,6 +81,18 @@ def mixtures(folder: Path) -> Iterator[Names]:
     yield {}
 
 
+@contextlib.contextmanager
+def group_and_mixture(folder: Path) -> Iterator[Names]:
+    """A process group, and a quantized mixture."""
+    from integrations.test_experts import dense
+
+    with process_group(folder) as names:
+        dense("Qwen3-MoE", folder / "qwen3-moe")
+        asked = mixed_gemm.MixedGemmConfig(group_size=32)
+        model = mixed_gemm.from_pretrained(folder / "qwen3-moe", quantization_config=asked)
+        yield {**names, "model": model}
+
+
 # --- what must hold afterwards -------------------------------------------------------------------
 
 
@@ -139,6 +152,13 @@ def of_mixtures(names: Names) -> None:
     assert torch.equal(names["model"](tokens).logits, names["packed"](tokens).logits)
     expert = names["gpt_oss"].model.layers[0].mlp.experts.expert(0)
     assert isinstance(expert.down_proj, mixed_gemm.Linear)
+    layers = [x for x in names["model"].modules() if isinstance(x, Experts)]
+    assert layers and not any(x.why_one_by_one for x in layers)
+
+
+def of_fused_moe(names: Names) -> None:
+    assert names["y"].shape == (5, 256)
+    assert torch.allclose(sum(names["ranks"]), names["y"], atol=1e-4)
 
 
 def of_transformers(names: Names) -> None:
@@ -180,6 +200,12 @@ def of_loading_shards(names: Names) -> None:
     of_tensor_parallelism({"block": names["empty"]})
 
 
+def of_shared_experts(names: Names) -> None:
+    layers = [x for x in names["model"].modules() if isinstance(x, Experts)]
+    assert layers and all(x.spread is not None for x in layers)
+    assert names["model"](torch.arange(5).view(1, 5)).logits.isfinite().all()
+
+
 def of_fusing(names: Names) -> None:
     assert str(names["report"]) + "\n" == BLOCKS["docs/fusing.md", "", 0].text
 
@@ -214,12 +240,16 @@ EXAMPLES = {
     ("docs/mixtures.md", "python", 0): Example(
         of_mixtures, mixtures, needs=(("transformers", "5.24"), ("accelerate", None))
     ),
+    ("docs/mixtures.md", "python", 1): Example(of_fused_moe),
     ("docs/graphs.md", "python", 0): Example(of_graphs),
     ("docs/fusing.md", "python", 0): Example(of_fusing, needs=(("transformers", "5.17"),)),
     ("docs/parallel.md", "python", 0): Example(of_tensor_parallelism, process_group),
     ("docs/parallel.md", "python", 1): Example(of_fsdp, process_group),
     ("docs/parallel.md", "python", 2): Example(of_first_fsdp, process_group),
     ("docs/parallel.md", "python", 3): Example(of_loading_shards, group_and_files),
+    ("docs/parallel.md", "python", 5): Example(
+        of_shared_experts, group_and_mixture, needs=(("transformers", "5.24"), ("accelerate", None))
+    ),
 }
 # Blocks without a language: of shells, or of something else.
 SHELLS = {
@@ -231,6 +261,8 @@ NOT_RUN = {
     ("docs/calibration.md", "python", 0): "needs a model and texts; the example that it names is "
     "it, which test_example_language_model.py runs",
     ("docs/parallel.md", "python", 4): "needs several processes; "
+    "tests/python/support/parallel_models.py does it in each of them",
+    ("docs/parallel.md", "python", 6): "needs several processes; "
     "tests/python/support/parallel_models.py does it in each of them",
     ("docs/serving.md", "bash", 0): "needs vLLM: tests/vllm/test_server.py runs it",
     ("docs/serving.md", "bash", 1): "needs a GPU: test_carry_vllm.py and test_gpu_results.py run "

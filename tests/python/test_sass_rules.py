@@ -64,7 +64,7 @@ def test_only_spills_that_are_named_are_no_faults() -> None:
 
 
 def test_a_spill_in_a_mainloop_is_no_fault_where_that_is_named() -> None:
-    name = "void ns::skinny_gemm_kernel<ns::SkinnyGemmConfig<cutlass::half_t, ns::Int4, 1, 2>>(int)"
+    name = "void ns::skinny_gemm_kernel<ns::SkinnyGemmConfig<cutlass::half_t, ns::Int4, 1, 2, false>>(int)"  # noqa: E501
     assert not list(check_sass.faults_of(kernel(name, 8, "sm_120", LDL=1, STL=1)))
     assert "has LDL" in list(check_sass.faults_of(kernel(name, 8, "sm_90", LDL=1)))
 

@@ -30,7 +30,8 @@ def test_public_ops_are_those_of_the_package() -> None:
     ops = smoke.public_ops()
     assert ops == set(CALLS)
     # For tests and benchmarks, through torch.ops.
-    forced = {"fpA_intB_gemm_config", "fpA_fpB_gemm_config"}
+    products = ("fpA_intB_gemm", "fpA_fpB_gemm")
+    forced = {f"{grouped}{op}_config" for op in products for grouped in ("", "grouped_")}
     assert ops - forced <= set(mixed_gemm.ops.__all__)
 
 

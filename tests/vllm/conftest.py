@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ from benchmarks.serving.installed import write_metadata  # noqa: E402
 from benchmarks.serving.models import dense_folder  # noqa: E402
 from mixed_gemm import _library  # noqa: E402
 from mixed_gemm.integrations import vllm as plugin  # noqa: E402
-from mixed_gemm.integrations.vllm import offers  # noqa: E402
+from mixed_gemm.integrations.vllm import log, offers  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,12 +60,34 @@ def repository() -> Path:
     return REPOSITORY
 
 
+class Said(logging.Filter):
+    """Lets every line through, and has them as text: vLLM takes all handlers away from the loggers
+    below its own when its first engine starts, and leaves filters."""
+
+    text = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.text += f"{record.getMessage()}\n"
+        return True
+
+
+@pytest.fixture
+def said() -> Iterator[Said]:
+    """What the plug-in logs, also before vLLM's first engine starts."""
+    log.say_once.cache_clear()
+    found = Said()
+    log.logger.addFilter(found)
+    yield found
+    log.logger.removeFilter(found)
+
+
 @pytest.fixture
 def as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM's lists without ours, whatever other tests have registered; what registers on top of
     them goes with the test."""
     from vllm import envs
     from vllm.model_executor.kernels import linear
+    from vllm.model_executor.layers import quantization
 
     for name in {row.listed for row in offers.KERNELS}:
         plain = {
@@ -71,5 +95,6 @@ def as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
             for platform, kernels in getattr(linear, name).items()
         }
         monkeypatch.setattr(linear, name, plain)
+    monkeypatch.setattr(quantization, "_CUSTOMIZED_METHOD_TO_QUANT_CONFIG", {})
     monkeypatch.setattr(envs, "environment_variables", dict(envs.environment_variables))
     monkeypatch.delenv(plugin.VARIABLE, raising=False)

@@ -22,16 +22,26 @@ from hypothesis import strategies as st
 from vllm import envs, platforms
 from vllm.model_executor.kernels import linear
 from vllm.model_executor.layers import quantization
+from vllm.model_executor.layers.fused_moe import fused_moe_method_base as method_base
+from vllm.model_executor.layers.quantization import auto_awq, mxfp4
 from vllm.scalar_type import scalar_types
 
 from benchmarks.serving import answers
 from mixed_gemm import _library
 from mixed_gemm.integrations import vllm as plugin
 from mixed_gemm.integrations.vllm import log, measured, offers
-from mixed_gemm.integrations.vllm.interface import found_in_vllm
+from mixed_gemm.integrations.vllm.interface import RELIES_ON
+from mixed_gemm.integrations.vllm.needs import found_in_vllm
 
 KERNELS = {row.kind: row for row in offers.KERNELS}
 INDEX_SECONDS = 180
+CONFIGS = {  # vLLM's names -> ours in the place of vLLM's
+    "compressed-tensors": "MixedGemmCompressedTensorsConfig",
+    "auto_gptq": "MixedGemmAutoGPTQConfig",
+    "awq": "MixedGemmAutoAWQConfig",
+    "auto_awq": "MixedGemmAutoAWQConfig",
+    "gpt_oss_mxfp4": "MixedGemmGptOssConfig",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +82,11 @@ def test_each_kernel_is_offered_once_and_pickles() -> None:
     for kind, row in KERNELS.items():
         assert names(kind, "CUDA")[0] == row.ahead and row.ahead not in names(kind)
     assert quantization.QUANTIZATION_METHODS.count("mixed_gemm_gptq") == 1
+    for name, wanted in CONFIGS.items():
+        assert quantization.QUANTIZATION_METHODS.count(name) == 1
+        config_class = quantization.get_quantization_config(name)
+        assert pickle.loads(pickle.dumps(config_class)) is config_class
+        assert config_class.__name__ == wanted
 
 
 def test_first_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +126,7 @@ def test_auto_asks_ours_before_where_they_are_measured_ahead(
     assert KERNELS["mp"].ahead not in names("mp", "CUDA")
 
 
+OF_EXPERTS = {"experts", "gptq_experts", "awq_experts", "gpt_oss"}
 BROKEN = {  # what another vLLM may lack -> (module, name, offers that it costs)
     "no registration": (linear, "register_linear_kernel", {"weight_only", "int8", "fp8", "float4"}),
     "no list": (linear, "_POSSIBLE_KERNELS", {"weight_only"}),
@@ -118,7 +134,10 @@ BROKEN = {  # what another vLLM may lack -> (module, name, offers that it costs)
     "no mxfp4 list": (linear, "_POSSIBLE_MXFP4_KERNELS", {"float4"}),
     "no base class": (linear, "MPLinearKernel", {"weight_only"}),
     "no config": (linear, "FP8ScaledMMLinearLayerConfig", {"fp8"}),
-    "no gptq": (quantization, "register_quantization_config", {"gptq"}),
+    "no configurations": (quantization, "register_quantization_config", {"gptq", *OF_EXPERTS}),
+    "no method of experts": (method_base, "FusedMoEMethodBase", OF_EXPERTS),
+    "no AWQ": (auto_awq, "AutoAWQConfig", {"awq_experts"}),
+    "no gpt-oss": (mxfp4, "GptOssMxfp4Config", {"gpt_oss"}),
 }
 
 
@@ -129,10 +148,33 @@ def test_another_release_costs_what_it_lacks(
     module, name, lost = BROKEN[what]
     monkeypatch.delattr(module, name)
     plugin.register()
-    told = {x for x in ("weight_only", "int8", "fp8", "float4", "gptq")
+    told = {x for x in RELIES_ON
             if f"mixed_gemm: {x} is not offered to this vLLM" in caplog.text}  # fmt: skip
     assert told == lost
     assert f"vLLM has no {module.__name__}.{name}" in caplog.text
+
+
+def test_a_gptq_file_has_a_reader_where_experts_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    gptq = importlib.import_module("mixed_gemm.integrations.vllm.gptq")
+    config = gptq.MixedGemmGPTQConfig({"bits": 4, "group_size": 32, "sym": False})
+    for _ in range(2):
+        assert config.get_quant_method(torch.nn.Identity(), "model.norm") is None
+        monkeypatch.delattr(method_base, "FusedMoEMethodBase", raising=False)
+
+
+def test_the_configuration_of_another_plug_in_stays(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = quantization._CUSTOMIZED_METHOD_TO_QUANT_CONFIG
+    monkeypatch.setitem(there, "compressed-tensors", Other)
+    plugin.register()
+    assert there["compressed-tensors"] is Other
+    assert "experts is not offered to this vLLM: NotImplementedError" in caplog.text
+    assert "Other'> has the place of compressed-tensors already" in caplog.text
+
+
+class Other:
+    """A configuration that somebody else registered."""
 
 
 @pytest.mark.parametrize("module", ["vllm.platforms", "vllm.envs", offers.LINEAR])

@@ -54,6 +54,37 @@ EDITS = (
 """,
     ),
     Edit(
+        "cpu/grouped/grouped_gemm_cpu.cpp",
+        """
+  p.b_packed += expert * problem.packed_stride();
+""",
+        """
+  const bool before = MUTATED(ExpertBefore) && expert > 0;
+  p.b_packed += (before ? expert - 1 : expert) * problem.packed_stride();
+""",
+    ),
+    Edit(
+        "cpu/grouped/grouped_gemm_cpu.cpp",
+        """
+  const int64_t row_bytes = all.n * cpu::element_bytes(all.element);
+""",
+        """
+  if (MUTATED(RowsOfNone)) return;
+  const int64_t row_bytes = all.n * cpu::element_bytes(all.element);
+""",
+    ),
+    Edit(
+        "cpu/grouped/grouped_gemm_cpu.cpp",
+        """
+                                                     (end + behind) / count);
+""",
+        """
+                                                     MUTATED(UnitsOfExperts)
+                                                         ? end / count
+                                                         : (end + behind) / count);
+""",
+    ),
+    Edit(
         "cpu/conv/conv_int8.cpp",
         """
     if (p.weight_sums != nullptr) return p.weight_sums[channel];
@@ -112,19 +143,17 @@ EDITS = (
       if (p.bias) {
 """,
         """
-      if (MUTATED(ActivationFirst)) {
-        for (int64_t j = 0; j < count; ++j) tile[j] = activate(p.activation, tile[j]);
-      }
+      if (MUTATED(ActivationFirst)) shape_.kernels.activate_row(p.activation, tile, count);
       if (p.bias && !(MUTATED(BiasOfRaggedTile) && count < columns)) {
 """,
     ),
     Edit(
         "cpu/epilogue_cpu.h",
         """
-      if (p.activation != Activation::kIdentity) {
+      shape_.kernels.activate_row(p.activation, tile, count);
 """,
         """
-      if (p.activation != Activation::kIdentity && !MUTATED(ActivationFirst)) {
+      if (!MUTATED(ActivationFirst)) shape_.kernels.activate_row(p.activation, tile, count);
 """,
     ),
     Edit(

@@ -139,17 +139,22 @@ EDITS = (
     Edit(
         "layout/pack_weight.cpp",
         """
-        const auto e = Layout::element(word, slot, k_pad);
-        const int code =
-            e.n < n && e.k < k ? q[e.n * q_stride + e.k] + Weight::kBias : Weight::kZero;
+      words[kPlaces[i].word] |= Places<Weight>::spread(code, kPlaces[i].slot);
 """,
         """
-        const int at = MUTATED(SwappedNibbles) && Weight::kBits == 4 ? slot ^ 1
-                       : MUTATED(SwappedRows) && Weight::kBits == 8  ? slot ^ 2
-                                                                        : slot;
-        const auto e = Layout::element(word, at, k_pad);
-        const int padding = Weight::kZero + (MUTATED(PaddingNotZero) ? 1 : 0);
-        const int code = e.n < n && e.k < k ? q[e.n * q_stride + e.k] + Weight::kBias : padding;
+      const int at = MUTATED(SwappedNibbles) && Weight::kBits == 4 ? kPlaces[i].slot ^ 1
+                     : MUTATED(SwappedRows) && Weight::kBits == 8  ? kPlaces[i].slot ^ 2
+                                                                      : kPlaces[i].slot;
+      words[kPlaces[i].word] |= Places<Weight>::spread(code, at);
+""",
+    ),
+    Edit(
+        "layout/pack_weight.cpp",
+        """
+          padded.fill(kZero);
+""",
+        """
+          padded.fill(static_cast<int8_t>(kZero + (MUTATED(PaddingNotZero) ? 1 : 0)));
 """,
     ),
     Edit(

@@ -71,6 +71,8 @@ _ROWS = (
     ("WgmmaGroup", "Gpu", "the wgmma family takes the scales of the group before"),
     ("WordsOfGroup", "Gpu", "int8 by wgmma multiplies the first weights of a k-tile twice"),
     ("DequantizedZero", "Gpu", "dequantizing rows that are no multiple of 8 drops zero points"),
+    ("LastChoiceFirst", "Both", "the rows of an expert are in the order of the last choice first"),
+    ("WeightOfFirst", "Both", "all rows of a token are added with the weight of its first choice"),
     # cpu/
     ("TailRow", "Cpu", "the last row of a block that is not full is taken to be zero"),
     ("PreviousRow", "Cpu", "with odd M every block of rows but the first begins a row early"),
@@ -84,6 +86,12 @@ _ROWS = (
     ("Avx2SmallFloat8", "Cpu", "AVX2 decodes subnormal numbers of FP8 weights 2^-6 too low"),
     ("Avx512SmallFloat8", "Cpu", "AVX-512 decodes subnormal numbers of FP8 weights as normal ones"),
     ("Avx2Ties", "Cpu", "AVX2 alone rounds ties to bf16 up instead of to even"),
+    ("ExpertBefore", "Cpu", "rows meet the weight of the expert before theirs"),
+    ("RowsOfNone", "Cpu", "outputs of rows that belong to no expert are left as they were"),
+    ("UnitsOfExperts", "Cpu", "threads share the columns of experts out so that some are missing"),
+    ("AreaBelow", "Cpu", "GELU of positive numbers takes the area on the other side of the curve"),
+    ("LowestUp", "Cpu", "a limit of a gated activation leaves low numbers of up as they are"),
+    ("LastGates", "Cpu", "the last numbers of a row keep their gates as they came"),
     # 8-bit GEMMs and their activations
     ("ScaleOfRow", "Both", "the last row of a tile has the scale of the row before"),
     ("AzpWraps", "Both", "the product with a zero point is made in 32 bits"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from . import cpu, eight_bits, packing, products, selection
+from . import cpu, eight_bits, experts, packing, products, selection
 from .edit import Edit
 from .rows import MUTANTS
 
@@ -19,6 +19,7 @@ EDITS: tuple[Edit, ...] = (
     *products.EDITS,
     *eight_bits.EDITS,
     *cpu.EDITS,
+    *experts.EDITS,
 )
 _LIST = "core/mutant_list.h"
 _INCLUDE = '#include "core/mutant.h"\n'

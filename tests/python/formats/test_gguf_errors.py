@@ -22,7 +22,11 @@ REFUSED = {
         MODEL.with_metadata(general__architecture=None),
         "architecture None is not read",
     ),
-    "experts": (MODEL.with_metadata(llama__expert_count=8), "expert_count is 8; only 0 is read"),
+    "experts": (MODEL.with_metadata(llama__expert_count=8), "llama.expert_used_count must be one"),
+    "experts of another architecture": (
+        MODEL.with_metadata(general__architecture="qwen3", qwen3__expert_count=8),
+        "architecture 'qwen3' with 8 experts is not read",
+    ),
     "a part of a head turns": (
         MODEL.with_metadata(llama__rope__dimension_count=32),
         "rope.dimension_count is 32; only 64",

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.generation import worst_ratio
+from support.language_models import IDS, is_one, logits
 
 import mixed_gemm
 from mixed_gemm import MixedGemmConfig, Scheme
@@ -23,7 +24,6 @@ from mixed_gemm.quantization import Options
 transformers = pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
 
 GROUPED = Scheme.named("w4a16", group_size=32)
-IDS = torch.tensor([[1, 5, 7, 11], [2, 3, 90, 98]])
 TABLE = "model.embed_tokens"
 SIZES: dict[str, Any] = {
     "vocab_size": 99, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
@@ -75,12 +75,6 @@ def in_memory(
     return model
 
 
-def logits(model: Any, **more: Any) -> torch.Tensor:
-    with torch.no_grad():
-        found: torch.Tensor = model(input_ids=IDS, **more).logits
-    return found
-
-
 def assert_same(found: Any, want: Any) -> None:
     assert torch.equal(logits(found), logits(want))
     mine, others = found.state_dict(), want.state_dict()
@@ -88,10 +82,6 @@ def assert_same(found: Any, want: Any) -> None:
     for name, value in others.items():
         assert torch.equal(mine[name], value), name
     assert is_one(found) == is_one(want)
-
-
-def is_one(model: Any) -> bool:
-    return model.lm_head.weight is model.model.embed_tokens.weight
 
 
 @pytest.mark.filterwarnings("ignore:MixedGemmConfig. embeddings stay dense")

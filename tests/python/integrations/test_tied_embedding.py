@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
+from support.language_models import IDS, is_one, logits
 
 import mixed_gemm
 from mixed_gemm.formats import open_checkpoint, save_checkpoint
@@ -19,7 +20,6 @@ from mixed_gemm.quantization import Options
 
 transformers = pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
 
-IDS = torch.tensor([[1, 5, 7, 11], [2, 3, 90, 98]])
 SIZES = {
     "vocab_size": 99, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
     "num_attention_heads": 4, "tie_word_embeddings": True, "pad_token_id": 0,
@@ -38,16 +38,6 @@ def quantized(embeddings: Any = "w8a16", dtype: torch.dtype = torch.float32) -> 
     scheme = mixed_gemm.Scheme.named("w4a16", group_size=32)
     mixed_gemm.quantize_(model, scheme, options=Options(embeddings=embeddings, progress=False))
     return model
-
-
-def logits(model: Any) -> torch.Tensor:
-    with torch.no_grad():
-        found: torch.Tensor = model(IDS).logits
-    return found
-
-
-def is_one(model: Any) -> bool:
-    return model.lm_head.weight is model.model.embed_tokens.weight
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))

@@ -24,7 +24,8 @@ from vllm_interface import RECORD, RELEASES, Release, key, needs, problems
 
 from mixed_gemm.integrations import vllm as plugin
 from mixed_gemm.integrations.vllm import log, measured
-from mixed_gemm.integrations.vllm.interface import RELIES_ON, Need, lacking_in_vllm, unknown_fields
+from mixed_gemm.integrations.vllm.interface import RELIES_ON, unknown_fields
+from mixed_gemm.integrations.vllm.needs import Need, lacking_in_vllm
 
 RECORDS: dict[str, dict[str, list[str] | None]] = json.loads(RECORD.read_text())
 

@@ -16,7 +16,9 @@ from transformers.models.llama4.modeling_llama4 import Llama4TextExperts
 from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHExperts
 
-from mixed_gemm.nn.experts import Experts, Names, apart, form_of
+from mixed_gemm.nn.expert import Names
+from mixed_gemm.nn.expert_tensors import apart, form_of
+from mixed_gemm.nn.experts import Experts
 
 HIDDEN, INNER = 24, 40
 

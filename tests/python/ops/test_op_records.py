@@ -38,7 +38,8 @@ def test_a_fake_gives_the_result_where_the_contract_has_no_sizes_of_it(op: Op) -
 # Ops that run when weights are loaded, or for tests: what a kernel in Python costs does not count.
 NOT_GATED = {
     "awq_dequantize", "awq_repack", "fpA_fpB_gemm_config", "fpA_intB_gemm_config", "gptq_repack",
-    "pack_codes", "pack_conv_weights", "pack_weights", "unpack_codes", "unpack_weights",
+    "grouped_fpA_fpB_gemm_config", "grouped_fpA_intB_gemm_config", "pack_codes",
+    "pack_conv_weights", "pack_weights", "unpack_codes", "unpack_weights",
 }  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def test_records_name_tensors_of_the_schema(op: Op) -> None:
     rule = op.derivatives.rule
     named = {*op.derivatives.whys}
     if rule is not None:
-        named |= {x for x in (rule.x, rule.bias) if x}
+        named |= set(rule.trained)
     if not isinstance(op.vmap, str):
         named |= set(op.vmap.over)
     counted = set()

@@ -17,6 +17,7 @@ import transformers
 from integrations.test_experts import MODELS as OTHERS
 from integrations.test_experts import SIZES
 from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import mixed_gemm
@@ -142,16 +143,9 @@ def test_dense_files_are_quantized_as_they_are_read(tmp_path: Path, name: str) -
     mixed_gemm.quantize_(model, "w4a16", group_size=32)
     asked = mixed_gemm.MixedGemmConfig("w4a16", group_size=32)
 
-    def read() -> Any:
-        kind = transformers.AutoModelForCausalLM
-        return kind.from_pretrained(tmp_path, quantization_config=asked, dtype=torch.float32)
-
-    if name in ("gpt-oss", "Llama 4"):  # their files have all experts in one tensor
-        with pytest.warns(UserWarning, match=r"experts stay dense.*mixed_gemm\.quantize_"):
-            loaded = read()
-        assert not any(isinstance(x, Experts) for x in loaded.modules())
-        return
-    loaded = read()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, quantization_config=asked, dtype=torch.float32
+    )
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)
 
 
@@ -162,9 +156,8 @@ def test_dense_files_of_joined_experts_are_read(tmp_path: Path, name: str) -> No
     model.save_pretrained(tmp_path, save_original_format=False)
     assert any(key.endswith("experts.gate_up_proj") for key in keys(tmp_path))
     asked = mixed_gemm.MixedGemmConfig("w8a16", group_size=32)
-    with pytest.warns(UserWarning, match="experts stay dense"):
-        loaded = mixed_gemm.from_pretrained(tmp_path, quantization_config=asked)
-    mixed_gemm.quantize_(model, "w8a16", group_size=32, skip=[*DEFAULT_SKIP, "experts"])
+    loaded = mixed_gemm.from_pretrained(tmp_path, quantization_config=asked)
+    mixed_gemm.quantize_(model, "w8a16", group_size=32)
     assert torch.equal(loaded(IDS).logits, model(IDS).logits)
     loaded.save_pretrained(tmp_path / "quantized")
     again = mixed_gemm.from_pretrained(tmp_path / "quantized", dtype=torch.float32)
@@ -309,16 +302,97 @@ def test_more_bits_go_to_some_experts() -> None:
     assert widths == {4, 8}
 
 
-def test_a_model_generates_the_same_text_again_and_dense_again() -> None:
-    model = model_of("Qwen3-MoE")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_generates_the_same_text_again_and_after_a_reload(
+    tmp_path: Path, name: str
+) -> None:
+    model = model_of(name)
     mixed_gemm.quantize_(model, "w4a16", group_size=32)
     first = model.generate(IDS, max_new_tokens=8, do_sample=False)
     assert torch.equal(model.generate(IDS, max_new_tokens=8, do_sample=False), first)
+    model.save_pretrained(tmp_path)
+    again = mixed_gemm.from_pretrained(tmp_path)
+    assert torch.equal(again.generate(IDS, max_new_tokens=8, do_sample=False), first)
+
+
+def test_a_compiled_model_computes_the_same() -> None:
+    model = model_of("Qwen3-MoE")
+    mixed_gemm.quantize_(model, "w4a16", group_size=32)
     compiled = torch.compile(model)
     assert torch.allclose(compiled(IDS).logits, model(IDS).logits, atol=1e-5)
 
 
+@pytest.mark.parametrize("scheme", ["w4a16", "w4a16_asym", "mxfp4", "nvfp4"])
+def test_files_of_stacked_experts_are_those_of_experts_apart(tmp_path: Path, scheme: str) -> None:
+    for name in ("apart", "stacked"):
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "apart":
+                patch.setattr("mixed_gemm.quantization.model.stack_experts", lambda model: None)
+            model = model_of("gpt-oss")
+            mixed_gemm.quantize_(model, scheme, **({"group_size": 32} if "a16" in scheme else {}))
+        experts = experts_of(model)
+        assert (experts._stacked is not None) is (name == "stacked")
+        model.save_pretrained(tmp_path / name / "model")
+        mixed_gemm.save_checkpoint(model, tmp_path / name / "checkpoint")
+        torch.save(model.state_dict(), tmp_path / name / "state")
+        held = (*model.parameters(), *model.buffers())
+        assert model.get_memory_footprint() == sum(x.nbytes for x in held)
+    for kind in ("model", "checkpoint"):
+        folders = [tmp_path / name / kind for name in ("apart", "stacked")]
+        found = [load_file(folder / "model.safetensors") for folder in folders]
+        assert found[0].keys() == found[1].keys()
+        assert all(torch.equal(x, found[1][name]) for name, x in found[0].items())
+    sizes = [(tmp_path / name / "state").stat().st_size for name in ("apart", "stacked")]
+    assert sizes[1] < 1.05 * sizes[0]
+
+
+@pytest.mark.parametrize("name", ["Qwen3-MoE", "Mixtral", "gpt-oss", "DeepSeek-V3"])
+def test_a_model_is_one_graph(name: str) -> None:
+    model = model_of(name).requires_grad_(False)
+    mixed_gemm.quantize_(model, "w4a16", group_size=32)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    for count in (7, 13):
+        ids = torch.arange(count).view(1, count)
+        assert torch.equal(compiled(ids).logits, model(ids).logits)
+
+
 @pytest.mark.parametrize("name", ["Qwen3-MoE", "Mixtral"])
+@pytest.mark.parametrize("origin", ["packed files", "dense files"])
+def test_generate_compiles_a_step(tmp_path: Path, name: str, origin: str) -> None:
+    """Which transformers asks the quantizer about; on a CPU it compiles where it is told to."""
+    model, words = model_of(name), dict[str, Any]()
+    if origin == "packed files":
+        mixed_gemm.quantize_(model, "w4a16", group_size=32)
+    else:
+        words["quantization_config"] = mixed_gemm.MixedGemmConfig(group_size=32)
+    model.save_pretrained(tmp_path)
+    loaded: Any = mixed_gemm.from_pretrained(tmp_path, dtype=torch.float32, **words)
+    assert experts_of(loaded)._stacked is not None and loaded.hf_quantizer.is_compileable
+    assert not copy.deepcopy(loaded).hf_quantizer.is_compileable
+
+    asked: dict[str, Any] = {"max_new_tokens": 8, "do_sample": False}
+    wanted = loaded.generate(IDS, **asked)
+    torch._dynamo.reset()
+    graphs = 0
+
+    def aot_eager(module: Any, inputs: Any) -> Any:
+        nonlocal graphs
+        graphs += 1
+        return torch._dynamo.lookup_backend("aot_eager")(module, inputs)
+
+    how = transformers.CompileConfig(fullgraph=True, backend=aot_eager, mode=None)
+    how._compile_all_devices = True
+    found = loaded.generate(IDS, **asked, cache_implementation="static", compile_config=how)
+    assert torch.equal(found, wanted) and graphs > 0
+
+    experts = experts_of(loaded)
+    experts.expert(1).add_module("adapter", torch.nn.Identity())
+    assert not loaded.hf_quantizer.is_compileable
+    assert "adapter" in experts.why_one_by_one
+
+
+@pytest.mark.parametrize("name", [x for x in MODELS if x != "Nemotron-H"])
 def test_adapters_train_on_experts_are_saved_and_merged(tmp_path: Path, name: str) -> None:
     """By names of an expert's linears, which peft takes for those of older models elsewhere."""
     import peft

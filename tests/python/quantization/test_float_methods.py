@@ -18,7 +18,8 @@ from mixed_gemm.ops.problem import WEIGHTS
 from mixed_gemm.quantization import CalibratedCheckpoint, DenseCheckpoint
 from mixed_gemm.quantization.block_layer import BlockLayer
 from mixed_gemm.quantization.methods.codes import as_weight
-from mixed_gemm.quantization.methods.grid import Range, grouped, search, whole_range
+from mixed_gemm.quantization.methods.grid import Range, grouped
+from mixed_gemm.quantization.methods.search import search, whole_range
 from mixed_gemm.quantization.select import Target
 from mixed_gemm.weights.kinds import kind_of
 from mixed_gemm.weights.scheme import SCHEMES

@@ -218,6 +218,23 @@ def test_weights_without_storage_keep_apart() -> None:
     )
 
 
+def test_inference_mode_fuses_and_tells_of_weights_that_were_made_in_it() -> None:
+    model = quantized()
+    with torch.inference_mode():
+        report = mixed_gemm.fuse_(model, example_inputs=X.clone())
+    assert [len(x.names) for x in report.sets] == [4, 4] and report.difference == 0
+    with torch.no_grad(), counting() as count:
+        model(X)
+    assert count.calls == 4
+    with torch.inference_mode():
+        made_there = quantized()
+        report = mixed_gemm.fuse_(made_there, example_inputs=X)
+    assert not report.sets
+    assert "made under torch.inference_mode. Hint: torch.no_grad" in report.apart["blocks.0.a"]
+    with torch.no_grad():
+        assert torch.equal(made_there(X), model(X))
+
+
 def test_models_that_want_whole_memory_keep_those_layers_apart() -> None:
     report = mixed_gemm.fuse_(model := quantized(Flat), example_inputs=X)
     assert [x.text for x in report.sets] == []

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mixed_gemm.ops.problem import WEIGHTS
-from mixed_gemm.quantization.methods.grid import Range, search, unclipped
+from mixed_gemm.quantization.methods.grid import Range
 from mixed_gemm.quantization.methods.hqq import HQQ
+from mixed_gemm.quantization.methods.search import search, unclipped
 from mixed_gemm.quantization.methods.solve import (
     compensated,
     damped,

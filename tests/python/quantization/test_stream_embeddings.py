@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.language_models import logits
 
 import mixed_gemm
 from mixed_gemm import Scheme
@@ -16,7 +17,6 @@ from mixed_gemm.quantization import DenseCheckpoint, Options
 
 transformers = pytest.importorskip("transformers", minversion="5.17", reason="optional: hf extra")
 
-IDS = torch.tensor([[1, 5, 7, 11], [2, 3, 90, 98]])
 WORDS = "model.embed_tokens"
 GROUPED = Scheme.named("w4a16", group_size=32)
 
@@ -33,12 +33,6 @@ def dense(is_tied: bool, hidden: int = 96) -> Any:
         num_attention_heads=4, tie_word_embeddings=is_tied, pad_token_id=0, dtype=torch.bfloat16,
     )  # fmt: skip
     return transformers.AutoModelForCausalLM.from_config(config).eval()
-
-
-def logits(model: Any) -> torch.Tensor:
-    with torch.no_grad():
-        found: torch.Tensor = model(IDS).logits
-    return found
 
 
 @pytest.mark.parametrize("rows", ("w8a16", "mxfp4", GROUPED))

@@ -157,3 +157,37 @@ def test_bandwidth_of_a_device_counts() -> None:
     ]
     assert predicted[0] is not None and predicted[1] is not None
     assert predicted[1] > 2 * predicted[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "family"),
+    [
+        (8, {}, "grouped_skinny"),
+        (4096, {}, "grouped_wgmma"),
+        (4096, {"device": A10}, "grouped_multistage"),
+        (4096, {"weight": "e2m1", "group_size": 32}, "grouped_wgmma"),
+        (64, {"weight": "nf4", "group_size": 64}, "grouped_plain"),
+        (64, {"dtype": torch.float32}, "grouped_plain"),
+        (64, {"device": "cpu"}, "cpu"),
+    ],
+)
+def test_plans_of_experts(rows: int, options: dict[str, Any], family: str) -> None:
+    plan = mixed_gemm.plan(rows, 1536, 2048, experts=16, **{"device": H200, **options})
+    assert plan.family == family and "E=16" in plan.problem
+    assert mixed_gemm.why_not(rows, 1536, 2048, experts=16, device=H200) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "nearest"),
+    [
+        ({"experts": 0}, "experts must be at least 1, got 0", {"experts": 1}),
+        ({"group_size": 7}, "group_size must be -1", {"group_size": 16}),
+        ({"weight": "int3"}, "weight must be one of int4, int8, ", {"weight": "int4"}),
+    ],
+)
+def test_plans_of_experts_are_refused(
+    options: dict[str, Any], reason: str, nearest: dict[str, Any]
+) -> None:
+    refused = mixed_gemm.why_not(8, 1536, 2048, **{"experts": 4, "device": H200, **options})
+    assert refused is not None and refused.nearest == nearest
+    assert any(text.startswith(reason) for text in refused.reasons)

@@ -63,6 +63,7 @@ NAMES = {
     58: "scales that require grad",
     59: "a GPU without kernels",
     60: "a packed weight of another layout version",
+    61: "rows of experts that end before they begin, or behind the last row",
 }
 
 

@@ -41,11 +41,12 @@ A = {
     "unpack_weights": "b_packed", "dequantize_weights": "b_packed", "awq_dequantize": "qweight",
     "awq_repack": "qweight", "gptq_repack": "qweight", "fpA_fpB_gemm": "a",
     "pack_codes": "codes", "unpack_codes": "b_packed", "dequantize_codes": "b_packed",
+    "grouped_fpA_intB_gemm": "a", "grouped_fpA_fpB_gemm": "a",
 }  # fmt: skip
 OPS = tuple(A)
 FLOAT_IN = ("fpA_intB_gemm", "fpA_fpB_gemm", "awq_gemm", "qconv2d", "block_quant_gemm",
             "scaled_mm_dynamic", "quantize_per_token", "quantize_per_tensor",
-            "quantize_fp8")  # fmt: skip
+            "quantize_fp8", "grouped_fpA_intB_gemm", "grouped_fpA_fpB_gemm")  # fmt: skip
 INT_IN = ("scaled_mm", "scaled_mm_azp", "qconv2d_int8")
 PRODUCTS = ("fpA_intB_gemm", "fpA_fpB_gemm", "awq_gemm", "scaled_mm", "scaled_mm_azp",
             "scaled_mm_dynamic", "block_quant_gemm")  # fmt: skip
@@ -56,6 +57,7 @@ WEIGHTS = {
     "pack_weights": "q", "pack_conv_weights": "q", "awq_repack": "qweight",
     "gptq_repack": "qweight", "fpA_fpB_gemm": "b_packed", "pack_codes": "codes",
     "unpack_codes": "b_packed", "dequantize_codes": "b_packed",
+    "grouped_fpA_intB_gemm": "b_packed", "grouped_fpA_fpB_gemm": "b_packed",
 }  # fmt: skip
 GROUPED = {
     "fpA_fpB_gemm": "scales", "dequantize_codes": "scales",
@@ -68,8 +70,10 @@ GROUP_SIZE = {
     "fpA_fpB_gemm": "group_size", "dequantize_codes": "group_size",
     "fpA_intB_gemm": "group_size", "dequantize_weights": "group_size",
     "block_quant_gemm": "block_size", "qconv2d": "block_size",
+    "grouped_fpA_intB_gemm": "group_size", "grouped_fpA_fpB_gemm": "group_size",
 }  # fmt: skip
 INTS = {
+    "grouped_fpA_intB_gemm": ("bits", "group_size"), "grouped_fpA_fpB_gemm": ("group_size",),
     "fpA_fpB_gemm": ("group_size",), "dequantize_codes": ("group_size", "n", "k"),
     "unpack_codes": ("n", "k"),
     "fpA_intB_gemm": ("bits", "group_size"), "dequantize_weights": ("bits", "group_size", "n", "k"),
@@ -364,6 +368,15 @@ def values() -> Iterator[Bad | Odd]:
 
         yield Bad(56, "gptq_repack", {"perm": out_of_range}, ValueError, "perm must hold each of 0")
     twice = {"perm": lambda x: torch.zeros_like(x)}
+    for ends, text in (
+        ((2, 1, 6), r"1 at index \(1,\); the rows of expert 0 end at 2"),
+        ((2, 2, 7), r"7 at index \(2,\); the rows of expert 1 end at 2"),
+        ((-1, 2, 6), r"-1 at index \(0,\)"),
+    ):
+        wrong = {"offs": torch.tensor(ends, dtype=torch.int32)}
+        for op in ("grouped_fpA_intB_gemm", "grouped_fpA_fpB_gemm"):
+            words = r"offs must not fall, and be in 0\.\.M, M=6, got "
+            yield Bad(61, op, wrong, ValueError, words + text + "$")
     yield Bad(56, "gptq_repack", twice, ValueError, r"perm must hold each of 0\.\.95 once")
 
 

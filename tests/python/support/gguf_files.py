@@ -3,6 +3,7 @@ are random bytes with finite scales; what they mean is asked of the gguf package
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,17 @@ SHAPES = {
     "ffn_up.weight": (INTERMEDIATE, HIDDEN),
     "ffn_down.weight": (HIDDEN, INTERMEDIATE),
 }
+EXPERTS, USED, EXPERT, SHARED = 4, 2, 256, 512
+_ATTENTION = {role: shape for role, shape in SHAPES.items() if "ffn_" not in role}
+_MIXTURE = {
+    **_ATTENTION,
+    "ffn_norm.weight": (HIDDEN,),
+    "ffn_gate_inp.weight": (EXPERTS, HIDDEN),
+    "ffn_gate_exps.weight": (EXPERTS, EXPERT, HIDDEN),
+    "ffn_up_exps.weight": (EXPERTS, EXPERT, HIDDEN),
+    "ffn_down_exps.weight": (EXPERTS, HIDDEN, EXPERT),
+}
+_FLOATS = ("ffn_gate_inp.weight",)  # which llama.cpp leaves as they are
 OF_ARCHITECTURE = {
     "llama": {},
     "qwen2": {
@@ -48,6 +60,17 @@ OF_ARCHITECTURE = {
         "attn_v.bias": (KEY_HEADS * HEAD,),
     },
     "qwen3": {"attn_q_norm.weight": (HEAD,), "attn_k_norm.weight": (HEAD,)},
+}
+OF_MIXTURE = {
+    "llama": {},
+    "qwen2moe": {
+        **OF_ARCHITECTURE["qwen2"],
+        "ffn_gate_inp_shexp.weight": (HIDDEN,),
+        "ffn_gate_shexp.weight": (SHARED, HIDDEN),
+        "ffn_up_shexp.weight": (SHARED, HIDDEN),
+        "ffn_down_shexp.weight": (HIDDEN, SHARED),
+    },
+    "qwen3moe": OF_ARCHITECTURE["qwen3"],
 }
 
 
@@ -163,7 +186,9 @@ def matrix(kind: str, shape: tuple[int, ...], seed: int = 0) -> Tensor:
     """A random tensor of a type of blocks, or of floats."""
     random = np.random.default_rng([seed, *shape])
     if kind in TYPES:
-        return Tensor(TYPES[kind][0], shape, random_blocks(kind, *shape, seed=seed).tobytes())
+        rows = math.prod(shape[:-1])
+        blocks = random_blocks(kind, rows, shape[-1], seed=seed)
+        return Tensor(TYPES[kind][0], shape, blocks.tobytes())
     values = random.normal(size=shape).astype(np.float32) * 0.05 + (len(shape) == 1)
     if kind == "F32":
         return Tensor(0, shape, values.tobytes())
@@ -172,9 +197,10 @@ def matrix(kind: str, shape: tuple[int, ...], seed: int = 0) -> Tensor:
 
 def tiny(
     architecture: str = "llama", kinds: tuple[str, ...] = ("Q4_0",), embedding: str = "Q8_0",
-    tied: bool = True,
+    tied: bool = True, experts: bool = False,
 ) -> Gguf:  # fmt: skip
-    """A model of two layers, whose matrices are of ``kinds`` in turn."""
+    """A model of two layers, whose matrices are of ``kinds`` in turn; with ``experts`` in place of
+    dense layers."""
     metadata = {
         "general.architecture": architecture,
         "general.name": "tiny",
@@ -194,6 +220,19 @@ def tiny(
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.eos_token_id": 2,
     }
+    if experts:
+        width = EXPERT if architecture == "llama" else INTERMEDIATE
+        metadata |= {
+            f"{architecture}.feed_forward_length": width,
+            f"{architecture}.expert_count": EXPERTS,
+            f"{architecture}.expert_used_count": USED,
+        }
+        if architecture != "llama":
+            metadata[f"{architecture}.expert_feed_forward_length"] = EXPERT
+            metadata[f"{architecture}.expert_shared_feed_forward_length"] = SHARED
+    shapes = {**_MIXTURE, **OF_MIXTURE[architecture]} if experts else {
+        **SHAPES, **OF_ARCHITECTURE[architecture],
+    }  # fmt: skip
     tensors = {
         "token_embd.weight": matrix(embedding, (VOCABULARY, HIDDEN)),
         "output_norm.weight": matrix("F32", (HIDDEN,)),
@@ -202,9 +241,10 @@ def tiny(
         tensors["output.weight"] = matrix(kinds[0], (VOCABULARY, HIDDEN), seed=1)
     count = 0
     for layer in range(LAYERS):
-        for role, shape in {**SHAPES, **OF_ARCHITECTURE[architecture]}.items():
-            kind = "F32" if len(shape) == 1 else kinds[count % len(kinds)]
-            count += len(shape) == 2
+        for role, shape in shapes.items():
+            is_float = len(shape) == 1 or role in _FLOATS
+            kind = "F32" if is_float else kinds[count % len(kinds)]
+            count += not is_float
             tensors[f"blk.{layer}.{role}"] = matrix(kind, shape, seed=count)
     return Gguf(metadata, tensors)
 

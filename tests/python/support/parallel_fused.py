@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import mixed_gemm
 from mixed_gemm.nn.joint import Joint
+from mixed_gemm.nn.plain_mlp import PlainMLP
 
 K = 64
 
@@ -78,9 +79,61 @@ def replicated(mesh: Any) -> None:
     assert model.q.piece is not None
 
 
+def mlps() -> tuple[Any, Any, Tensor]:
+    """(in three ops, one by one, activations); with relu they have the same bits."""
+    torch.manual_seed(0)
+    layers = [
+        mixed_gemm.Linear.from_float(nn.Linear(*sizes), group_size=32)
+        for sizes in ((K, 128), (K, 128), (128, K))
+    ]
+    apart = PlainMLP(*layers, "relu").eval()
+    own = copy.deepcopy(apart)
+    parts = own.gate_proj, own.up_proj, own.down_proj
+    return mixed_gemm.GatedMLP.from_modules(*parts, activation="relu"), apart, torch.randn(3, K)
+
+
+def tensor_parallel_mlp(mesh: Any) -> None:
+    """Each rank has its columns of what is between the products, by the code of the MLP."""
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    from mixed_gemm.parallel import RowwiseParallel as Overlapped
+
+    for rowwise in (RowwiseParallel, Overlapped):
+        model, apart, x = mlps()
+        wanted = apart(x)
+        plan = {"gate_proj": ColwiseParallel(), "up_proj": ColwiseParallel()}
+        parallelize_module(model, mesh, {**plan, "down_proj": rowwise()})
+        assert torch.allclose(model(x), wanted, atol=1e-5)
+        report = mixed_gemm.fuse_(model, example_inputs=x, mlps=True)
+        assert not report.mlps
+        assert "spread over ranks" in report.apart["gate_proj"], report.apart
+
+
+def sharded_mlp(mesh: Any) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model, apart, x = mlps()
+    fully_shard(model, mesh=mesh)
+    assert torch.equal(model(x), apart(x))
+    mixed_gemm.unfuse_(model)
+    assert torch.equal(model(x), apart(x))
+
+
+def replicated_mlp(mesh: Any) -> None:
+    model, apart, x = mlps()
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    assert torch.equal(wrapped(x), apart(x))
+
+
 def main(rank: int, store: str) -> None:
     mesh = ranks.join(rank, store)
-    cases = (tensor_parallel, sharded, replicated)
+    cases = (
+        tensor_parallel, sharded, replicated, tensor_parallel_mlp, sharded_mlp, replicated_mlp
+    )  # fmt: skip
     torch.set_grad_enabled(False)
     ranks.try_all({case.__name__: partial(case, mesh) for case in cases})
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from compiled_layers import Spy, is_subclass
 from support import ranks
@@ -36,6 +37,12 @@ SIZES: dict[str, Any] = {
     "pad_token_id": 0,
 }
 MODELS = {"Llama": {}, "Qwen3": {"head_dim": 32}, "Qwen2": {}}  # Qwen2 has biases
+# Experts that 4 ranks do not divide, of sizes that no rank's share is a multiple of.
+MIXTURES: dict[str, dict[str, Any]] = {
+    "Qwen3Moe": {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 208,
+                 "head_dim": 32},
+    "Mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 320},
+}  # fmt: skip
 SCHEMES: dict[str, dict[str, Any]] = {
     "w4a16": {"group_size": 32},
     "w4a16_asym": {"group_size": 96},  # which 4 shares of 384 columns fill, and 4 of 128 do not
@@ -75,14 +82,13 @@ def write(folder: Path) -> None:
                 folder / name, quantization_config=mixed_gemm.MixedGemmConfig(scheme, **options)
             )
             quantized.save_pretrained(folder / f"{name}-{scheme}")
-    mixture = transformers.Qwen3MoeConfig(
-        **SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, head_dim=32
-    )
-    torch.manual_seed(0)
-    transformers.Qwen3MoeForCausalLM(mixture).save_pretrained(folder / "mixture")
-    asked = mixed_gemm.MixedGemmConfig("w4a16", group_size=32)
-    quantized = mixed_gemm.from_pretrained(folder / "mixture", quantization_config=asked)
-    quantized.save_pretrained(folder / "mixture-w4a16")
+    for name, more in MIXTURES.items():
+        config = getattr(transformers, f"{name}Config")(**{**SIZES, **more})
+        torch.manual_seed(0)
+        getattr(transformers, f"{name}ForCausalLM")(config).save_pretrained(folder / name)
+        for scheme, asked in mixture_schemes(name):
+            quantized = mixed_gemm.from_pretrained(folder / name, quantization_config=asked)
+            quantized.save_pretrained(folder / f"{name}-{scheme}")
 
 
 def distributed(world: int) -> dict[str, Any]:
@@ -184,19 +190,163 @@ def with_an_embedding(folder: Path, world: int) -> None:
     compare(model, exact, False)
 
 
-def mixture(folder: Path, world: int) -> None:
-    """Every rank has all experts, whole, and attention is sharded; from dense files and from
-    quantized ones."""
-    asked = mixed_gemm.MixedGemmConfig("w4a16", group_size=32)
-    exact = mixed_gemm.from_pretrained(folder / "mixture-w4a16").to(ranks.DEVICE)
-    for name, options in (("mixture", {"quantization_config": asked}), ("mixture-w4a16", {})):
-        model = mixed_gemm.from_pretrained(folder / name, **options, **distributed(world))
+def mixture_schemes(name: str) -> list[tuple[str, Any]]:
+    size = 96 if name == "Qwen3Moe" else 64
+    asked = mixed_gemm.MixedGemmConfig
+    return [("w4a16_asym", asked("w4a16_asym", group_size=size)), ("mxfp4", asked("mxfp4"))]
+
+
+def mixture(folder: Path, name: str, world: int) -> None:
+    """Ranks share experts, by tensor and by expert parallelism, and attention is sharded; from
+    dense files and from quantized ones, and what they save is what one process saves."""
+    import torch.distributed as dist
+    from transformers.distributed import DistributedConfig
+
+    (scheme, asked), *others = mixture_schemes(name)
+    rows: list[tuple[str, dict[str, Any]]] = [(name, {"quantization_config": asked})]
+    rows += [(f"{name}-{x}", {}) for x in (scheme, *(x for x, _ in others))]
+    ways: dict[str, dict[str, Any]] = {
+        "cut": {},
+        "whole": {"ep_size": world},
+        "exchanged": {"ep_size": world, "ep_implementation": "all_to_all"},
+    }
+    for source, options in rows:
+        exact = mixed_gemm.from_pretrained(folder / source, **options).to(ranks.DEVICE)
+        for way, more in ways.items():
+            config = DistributedConfig(tp_size=world, tp_plan="auto", **more)
+            model = mixed_gemm.from_pretrained(
+                folder / source, **options, distributed_config=config
+            )
+            found, want = logits(model), logits(exact)
+            assert float((found - want).abs().max() / want.abs().max()) <= SUMS, (source, way)
+            layer = model.model.layers[1]
+            assert hasattr(layer.self_attn.q_proj.weight, "_local_tensor")
+            experts = layer.mlp.experts
+            assert experts.spread.way == way
+            held = [x.own_weight for e in experts.experts for x in e.linears]
+            every = [x.weight for e in exact.model.layers[1].mlp.experts.experts for x in e.linears]
+            share = sum(x.numel() for x in held) / sum(x.numel() for x in every)
+            assert share <= (0.62 if world == 2 else 0.41), (source, way, share)
+            if way == "cut" and options:
+                continue
+            again = folder / f"{source}-{way}-again-{world}"
+            model.save_pretrained(again)
+            dist.barrier()
+            if dist.get_rank() == 0:
+                first = folder / (f"{name}-{scheme}" if options else source)
+                assert equal_files(again, first), (source, way)
+            dist.barrier()
+
+
+def gpt_oss(folder: Path, world: int) -> None:
+    """Its own MXFP4, of which a rank reads the experts that it has; or by a rule of one's own, that
+    transformers learns after the model is made, its share of each."""
+    import torch.distributed as dist
+    from integrations.test_experts import gpt_oss as write_gpt_oss
+    from transformers.distributed import DistributedConfig
+
+    path = folder / "gpt-oss"
+    if dist.get_rank() == 0:
+        path.mkdir()
+        write_gpt_oss(path)
+    dist.barrier()
+    (source,) = {x.parent for x in path.rglob("config.json")}
+    exact = mixed_gemm.from_pretrained(source).to(ranks.DEVICE)
+    rule = {"model.layers.*.mlp.experts": "moe_tp_experts"}
+    for way, more in (
+        ("whole", {"tp_plan": "auto", "ep_size": world}),
+        ("cut", {"tp_plan": rule}),
+        (None, {"tp_plan": "auto"}),  # which has no rule for experts
+    ):
+        config = DistributedConfig(tp_size=world, **more)
+        model = mixed_gemm.from_pretrained(source, distributed_config=config)
         found, want = logits(model), logits(exact)
-        assert float((found - want).abs().max() / want.abs().max()) <= SUMS, name
-        layer = model.model.layers[1]
-        assert hasattr(layer.self_attn.q_proj.weight, "_local_tensor")
-        for expert in layer.mlp.experts.experts:
-            assert isinstance(expert.up_proj.weight, QuantizedTensor), name
+        assert float((found - want).abs().max() / want.abs().max()) <= SUMS, way
+        spread = model.model.layers[0].mlp.experts.spread
+        assert (spread and spread.way) == way
+        model.save_pretrained(again := folder / f"gpt-oss-{way}")
+        dist.barrier()
+        if dist.get_rank() == 0:
+            assert equal_files(again, source), way
+        dist.barrier()
+
+
+def gpt_oss_on_the_way(folder: Path, world: int) -> None:
+    """Dense experts of a layer in one tensor: a rank reads those that it has, or cuts each."""
+    import torch.distributed as dist
+    from integrations.test_stacked_files import written
+    from transformers.distributed import DistributedConfig
+
+    path = folder / "gpt-oss-dense"
+    if dist.get_rank() == 0:
+        written(path, "gpt-oss")
+    dist.barrier()
+    options: dict[str, Any] = {"quantization_config": mixed_gemm.MixedGemmConfig("w8a16")}
+    exact = mixed_gemm.from_pretrained(path, dtype=torch.float32, **options).to(ranks.DEVICE)
+    exact.save_pretrained(first := folder / f"gpt-oss-first-{dist.get_rank()}")
+    rule = {"model.layers.*.mlp.experts": "moe_tp_experts"}
+    for way, more in (
+        ("whole", {"tp_plan": "auto", "ep_size": world}),
+        ("cut", {"tp_plan": rule}),
+        (None, {"tp_plan": "auto"}),
+    ):
+        config = DistributedConfig(tp_size=world, **more)
+        model = mixed_gemm.from_pretrained(
+            path, dtype=torch.float32, distributed_config=config, **options
+        )
+        found, want = logits(model), logits(exact)
+        assert float((found - want).abs().max() / want.abs().max()) <= SUMS, way
+        spread = model.model.layers[0].mlp.experts.spread
+        assert (spread and spread.way) == way
+        if way == "cut":
+            continue
+        model.save_pretrained(again := folder / f"gpt-oss-dense-{way}")
+        dist.barrier()
+        if dist.get_rank() == 0:
+            assert equal_files(again, first), way
+        dist.barrier()
+
+
+def beside_fsdp(folder: Path, world: int) -> None:
+    """Experts are shared, all else is sharded by FSDP2, and each rank has tokens of its own, as the
+    refusal of the same while loading says how to."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import parallelize_module
+    from transformers.distributed import DistributedConfig
+
+    from mixed_gemm.parallel import ExpertParallel
+
+    path = folder / "Qwen3Moe-w4a16_asym"
+    refused = DistributedConfig(tp_size=1, fsdp_size=world, ep_size=world)
+    with pytest.raises(ValueError, match=r"beside tp_size=1 has .*ExpertParallel.*fully_shard"):
+        mixed_gemm.from_pretrained(path, distributed_config=refused)
+    exact = mixed_gemm.from_pretrained(path).to(ranks.DEVICE)
+    model = mixed_gemm.from_pretrained(path).to(ranks.DEVICE)
+    mesh = torch.distributed.device_mesh.init_device_mesh(ranks.DEVICE, (world,))
+    plan = {"model.layers.*.mlp.experts": ExpertParallel(input_layouts=Shard(0))}
+    parallelize_module(model, mesh, plan)
+    ours = {p for layer in model.model.layers for p in layer.mlp.experts.parameters()}
+    for part in (*model.model.layers, model):
+        fully_shard(part, mesh=mesh, ignored_params=ours)
+    tokens = torch.arange(5 + dist.get_rank()).unsqueeze(0).to(ranks.DEVICE)
+    out, want = model(tokens).logits, exact(tokens).logits
+    assert float((out - want).abs().max() / want.abs().max()) <= SUMS
+    out.square().mean().backward()
+    want.square().mean().backward()
+    for name in ("model.norm", "model.layers.0.mlp.gate"):
+        found, grad = model.get_submodule(name).weight.grad, exact.get_submodule(name).weight.grad
+        dist.all_reduce(grad)
+        torch.testing.assert_close(found.full_tensor(), grad / world, rtol=1e-3, atol=1e-6)
+
+
+def equal_files(one: Path, other: Path) -> bool:
+    from safetensors.torch import load_file
+
+    a, b = ({k: v for f in sorted(x.glob("*.safetensors")) for k, v in load_file(f).items()}
+            for x in (one, other))  # fmt: skip
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
 def with_heads_on_the_way(folder: Path, world: int) -> None:
@@ -220,6 +370,26 @@ def with_heads_on_the_way(folder: Path, world: int) -> None:
         assert model.lm_head.weight is model.model.embed_tokens.weight
         found, want = logits(model), logits(exact)
         assert float((found - want).abs().max() / want.abs().max()) <= SUMS
+
+
+def fused_as_it_loads(folder: Path, world: int) -> None:
+    """Each rank runs its shard of a layer by itself, which is said, and not what is asked for."""
+    exact = mixed_gemm.from_pretrained(folder / "Llama-w4a16").to(ranks.DEVICE)
+    config = mixed_gemm.MixedGemmConfig("w4a16", group_size=32, fuse=True)
+    ways: dict[str, dict[str, Any]] = {
+        "Llama-w4a16": {"fuse": True},
+        "Llama": {"quantization_config": config},
+    }
+    for name, options in ways.items():
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            model = mixed_gemm.from_pretrained(folder / name, **options, **distributed(world))
+        found = [str(x.message) for x in said if "fuse=True fused nothing" in str(x.message)]
+        assert len(found) == 1 and "its weight is spread over ranks" in found[0], found
+        compare(model, exact, False)
+        report = mixed_gemm.fuse_(model, mlps=True)
+        assert not report.sets and not report.mlps
+        compare(model, exact, False)
 
 
 def compiled(folder: Path, scheme: str, world: int) -> None:
@@ -297,11 +467,16 @@ def main(rank: int, store: str, folder: Path) -> None:
             )
     if world == 2:  # they have two heads
         cases |= {x: (lambda x=x: from_fixture(x, world)) for x in FIXTURES}  # type: ignore[misc]
+        cases["gpt-oss"] = lambda: gpt_oss(folder, world)
+        cases["beside FSDP"] = lambda: beside_fsdp(folder, world)
+        cases["gpt-oss on the way"] = lambda: gpt_oss_on_the_way(folder, world)
     if world == 4:  # a few: each process imports and loads as much as one of two
         cases = dict(list(cases.items())[::4])
     cases["reads its share"] = lambda: reads_its_share(folder, world)
-    cases["mixture"] = lambda: mixture(folder, world)
+    for name in list(MIXTURES)[world // 4 :]:
+        cases[f"mixture {name}"] = lambda n=name: mixture(folder, n, world)  # type: ignore[misc]
     cases["embedding"] = lambda: with_an_embedding(folder, world)
+    cases["fused as it loads"] = lambda: fused_as_it_loads(folder, world)
     cases["heads on the way"] = lambda: with_heads_on_the_way(folder, world)
     for scheme in ("w4a16", "w8a8"):
         cases[f"compiled {scheme}"] = lambda s=scheme: compiled(folder, s, world)  # type: ignore[misc]

@@ -16,7 +16,9 @@ Row = tuple[str, dict[str, Any], str]
 
 WEIGHTS = ("fpA_intB_gemm", "fpA_intB_gemm_config", "dequantize_weights")
 FLOATS = ("fpA_fpB_gemm", "fpA_fpB_gemm_config", "dequantize_codes")
-MATRICES = (*WEIGHTS, "pack_weights", "unpack_weights")
+GROUPED = ("grouped_fpA_intB_gemm", "grouped_fpA_intB_gemm_config")
+GROUPED_FLOATS = ("grouped_fpA_fpB_gemm", "grouped_fpA_fpB_gemm_config")
+MATRICES = (*WEIGHTS, *GROUPED, "pack_weights", "unpack_weights")
 AWQ = ("awq_gemm", "awq_dequantize")
 SCALED = ("scaled_mm", "scaled_mm_azp")
 HUGE = 2**31
@@ -31,7 +33,7 @@ def zeros(*shape: int, dtype: torch.dtype = torch.int8) -> Tensor:
 def matrices() -> Iterator[Row]:
     for op in (*MATRICES, "qconv2d", "pack_conv_weights"):
         yield op, {"bits": 5}, "bits must be 4 or 8, got 5$"
-    for op in (*WEIGHTS, *FLOATS):
+    for op in (*WEIGHTS, *FLOATS, *GROUPED, *GROUPED_FLOATS):
         not_a_group = r"got group_size=7, K=96\. Hint: group_size=16 is accepted$"
         yield op, {"group_size": 7}, f"group_size must be -1 .* multiple of 16, {not_a_group}"
         too_large = r"got group_size=112, K=96; use -1 for per channel\. Hint: .*-1 is accepted$"
@@ -44,6 +46,8 @@ def matrices() -> Iterator[Row]:
     text = r"K of a must fit b_packed, got K=64 \(padded 64\) and b_packed \(128, 64\), which holds"
     for op in (*WEIGHTS[:2], *FLOATS[:2]):
         yield op, {"a": lambda x: x[:, :64]}, text
+    for op in (*GROUPED, *GROUPED_FLOATS):
+        yield op, {"a": lambda x: x[:, :64]}, text.replace("(128", "(3, 128")
     yield "pack_conv_weights", {"q": lambda x: x[:, :0]}, r"q must not be empty, got \(24, 0, 3, 3"
 
 
@@ -150,5 +154,26 @@ def convolutions() -> Iterator[Row]:
     yield op, wide, text
 
 
+def experts() -> Iterator[Row]:
+    op = "moe_permute"
+    yield op, {"topk_ids": lambda x: x.half()}, "topk_ids must be int32 or int64, got float16$"
+    many = {
+        "hidden_states": zeros(2**16, 96, dtype=HALF),
+        "topk_ids": zeros(2**16, 2**15, dtype=torch.int32),
+    }
+    text = r"topk_ids must have fewer than 2\^31 = 2147483648 elements, got \(65536, 32768\)\. Hint"
+    yield op, many, text
+    op = "moe_combine"
+    text = "weights must be float32, got float16$"
+    yield op, {"weights": lambda x: x.half()}, text
+    text = r"weights must be float32 or bfloat16 \(the dtype of rows\), got float16$"
+    yield op, {"rows": lambda x: x.bfloat16(), "weights": lambda x: x.half()}, text
+    op = "gated_activation"
+    text = r"gate_up must have an even last dimension, gate and up .* other, got \(3, 95\)$"
+    yield op, {"gate_up": lambda x: x[:, 1:]}, text
+    text = "alpha must be 1 unless activation is 'swiglu_oai', got 2$"
+    yield op, {"activation": "silu"}, text
+
+
 def every() -> list[Row]:
-    return [*matrices(), *checkpoints(), *products(), *convolutions()]
+    return [*matrices(), *checkpoints(), *products(), *convolutions(), *experts()]

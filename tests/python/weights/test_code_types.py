@@ -18,7 +18,8 @@ from mixed_gemm.formats.save import save_checkpoint
 from mixed_gemm.ops.problem import WEIGHTS, WeightType, float_weight
 from mixed_gemm.quantization.methods import HQQ, AutoRound, Distilled
 from mixed_gemm.quantization.methods.fits import refuse_unfit
-from mixed_gemm.quantization.methods.grid import Range, search
+from mixed_gemm.quantization.methods.grid import Range
+from mixed_gemm.quantization.methods.search import search
 from mixed_gemm.quantization.methods.solve import compensated, damped, row_costs
 from mixed_gemm.weights.codes import nearest_codes, values_of
 from mixed_gemm.weights.exchange import QuantizedWeight

@@ -235,6 +235,23 @@ for scheme in (
             for name, part in exact.base.weight.tensors().items():
                 assert torch.equal(whole.tensors()[name], part), name
 
+# Layers that FSDP2 gathers again for the backward pass, which multiplies by their weights.
+for scheme in ({"group_size": 32}, {"scheme": "w8a8"}, {"scheme": "fp8"}, {"scheme": "nf4"}):
+    torch.manual_seed(3)
+    kind = mixed_gemm.Linear.from_float
+    net = torch.nn.Sequential(*[kind(torch.nn.Linear(64, 64), **scheme) for _ in range(3)])
+    exact = copy.deepcopy(net)
+    for layer in net:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    for _ in range(2):
+        a, b = (torch.ones(6, 64, requires_grad=True) for _ in range(2))
+        net(a).square().sum().backward()
+        exact(b).square().sum().backward()
+        near(a.grad, b.grad)
+    with torch.inference_mode():
+        near(net(torch.ones(2, 64)), exact(torch.ones(2, 64)))
+
 # Ranks with different numbers of rows: refused by name, and nothing is lost on the way.
 net = torch.nn.Sequential(mixed_gemm.Linear.from_float(torch.nn.Linear(64, 101), group_size=32))
 exact = net[0].dequantize()
