@@ -28,7 +28,8 @@ from .gpu.jobs import Job, Line, Point, carry_out, file_name
 from .gpu.options import DTYPES, options, section
 from .gpu.report import UNFINISHED, Report, about
 from .gpu.verdict import DENSE, PARTS, verdicts
-from .models import WIDER, random_folder, write
+from .mixtures import mixture_folder
+from .models import SMALL, WIDER, random_folder, write
 from .rows import GPU_ROWS, Row
 
 KEYS = ("row", "dtype", "place", "mode")
@@ -74,6 +75,9 @@ def write_model(row: Row, folders: Path, config: dict[str, Any] = WIDER) -> Path
         try:
             if row.name == DENSE.name:
                 random_folder(part, config, "bfloat16")
+            elif row.mixture:
+                wider = config is not SMALL
+                mixture_folder(part, row.mixture, stored, row.file, wider, **row.options)
             else:
                 write(row, write_model(DENSE, folders, config), part, stored)
             part.rename(target)

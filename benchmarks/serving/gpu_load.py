@@ -148,7 +148,9 @@ def main() -> int:
         return [x for x in chosen(given.variants) if not report.done(point_of(x, given))]
 
     cache = CACHE_BYTES // ranks
-    for group in variants.groups(missing(), ranks, cache, given.memory, given.together):
+    for group in variants.groups(
+        missing(), ranks, cache, given.layers, given.memory, given.together
+    ):
         if end - time.monotonic() < LEAST_SECONDS:
             break
         run_group(group, given, end, report)

@@ -1,14 +1,15 @@
-"""Milliseconds of a decode step of vLLM's engine on a GPU, in Llama-3.1-8B's shape with random
-weights: dense, with vLLM's own kernels, and with ours.
+"""Milliseconds of a decode step of vLLM's engine on a GPU, in Llama-3.1-8B's or Qwen3-30B-A3B's
+shape with random weights: dense, with vLLM's own kernels, and with ours.
 
     python -m benchmarks.serving.gpu_step --out FILE [--variants "W4A16 g128" FP8] [--seconds 540]
+    python -m benchmarks.serving.gpu_step --out FILE --shape qwen3_moe --memory 130
 
 Engines with CUDA graphs, each in a process of its own; those that fit into the memory together
 start together and are timed one after another. A sequence reads 128 tokens; a sample decodes 128
 more; the result is the median of five with their spread, and beside it the time of the GPU alone
 (from a trace), how long the GPU waits, and the reading of a prompt of 2,048 tokens. The section
-"step" of FILE has a line for each variant; the exit status is 75 where some are missing, so that
-the next call with the same FILE goes on.
+"step" of FILE ("step of Qwen3-30B-A3B" for that shape) has a line for each variant; the exit
+status is 75 where some are missing, so that the next call with the same FILE goes on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .gpu import engines, random_weights, variants
 from .gpu.jobs import Group, Job, Line, Point, carry_out, file_name
 from .gpu.options import DTYPES, options, section
 from .gpu.report import UNFINISHED, Report, about
-from .gpu.timed import LONG, PROMPT, SAMPLES, STEPS, cache_bytes
+from .gpu.timed import CACHE_TOKENS, LONG, PROMPT, SAMPLES, STEPS
 from .gpu.variants import Variant
 
 KEYS = ("name", "dtype")
@@ -35,14 +36,15 @@ THREADS, LEAST_SECONDS = 3, 90
 def point_of(variant: Variant, given: argparse.Namespace) -> Point:
     return {
         "name": variant.name, "weights": variant.weights, "kernels": variant.kernels,
-        "scheme": variant.scheme, "dtype": given.dtype, "ranks": given.tensor_parallel,
+        "scheme": variant.scheme, "of": variant.of, "dtype": given.dtype,
+        "ranks": given.tensor_parallel,
         "layers": given.layers, "batches": given.batches, "attention": given.attention,
         "traces": given.traces, "behind": str(given.behind or ""),
     }  # fmt: skip
 
 
 # Fields of a point that only the process needs.
-_INNER = ("batches", "attention", "folder", "group", "group_folder", "traces", "behind")
+_INNER = ("of", "batches", "attention", "folder", "group", "group_folder", "traces", "behind")
 
 
 def short(line: Line) -> Line:
@@ -94,7 +96,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--variants", nargs="*", default=[], help="parts of names; all by default")
     parser.add_argument("--batches", nargs="*", type=int, default=list(BATCHES))
     parser.add_argument("--dtype", default="bfloat16", choices=DTYPES)
-    parser.add_argument("--layers", type=int, default=variants.LLAMA["num_hidden_layers"])
+    parser.add_argument("--shape", default="llama", choices=variants.SHAPES)
+    parser.add_argument("--layers", type=int, help="all of the shape by default")
     parser.add_argument("--memory", type=float, default=76, help="GiB of a GPU for one group")
     parser.add_argument("--together", type=int, default=5, help="engines that start together")
     parser.add_argument("--traces", action=argparse.BooleanOptionalAction, default=True,
@@ -103,22 +106,29 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
+def parsed(given: list[str] | None = None) -> argparse.Namespace:
+    found = arguments().parse_args(given)
+    found.layers = found.layers or variants.SHAPES[found.shape].layers
+    return found
+
+
 def main() -> int:
-    given = arguments().parse_args()
+    given = parsed()
     end = time.monotonic() + given.seconds
-    ranks, cache = given.tensor_parallel, cache_bytes(given.tensor_parallel, given.layers)
+    shape, ranks, layers = variants.SHAPES[given.shape], given.tensor_parallel, given.layers
+    cache = shape.cache_bytes(CACHE_TOKENS, ranks, layers)
     meta = about(
-        given.commit, shape=f"Llama-3.1-8B, {given.layers} layers", tensor_parallel=ranks,
+        given.commit, shape=f"{shape.name}, {layers} layers", tensor_parallel=ranks,
         prompt=PROMPT, steps=STEPS, samples=SAMPLES, long_prompt=LONG, attention=given.attention,
     )  # fmt: skip
-    report = Report(given.out, section("step", ranks), KEYS, meta)
+    name = "step" if given.shape == "llama" else f"step of {shape.name}"
+    report = Report(given.out, section(name, ranks), KEYS, meta)
 
     def missing() -> list[Variant]:
-        return [
-            x for x in variants.chosen(given.variants) if not report.done(point_of(x, given))
-        ]  # fmt: skip
+        asked = variants.chosen(given.variants, given.shape)
+        return [x for x in asked if not report.done(point_of(x, given))]
 
-    together = variants.groups(missing(), ranks, cache, given.memory, given.together)
+    together = variants.groups(missing(), ranks, cache, layers, given.memory, given.together)
     for number, group in enumerate(together):
         if end - time.monotonic() < LEAST_SECONDS:
             break

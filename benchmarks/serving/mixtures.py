@@ -17,7 +17,7 @@ from torch import nn
 import mixed_gemm
 
 from . import engine
-from .models import PACKED_BY, SMALL, Packed
+from .models import PACKED_BY, SMALL, WIDER, Packed
 
 # The type of a model in its config -> the names of its configuration for experts.
 KINDS: dict[str, dict[str, Any]] = {
@@ -31,20 +31,41 @@ ROUTER_LEAD = 0.3
 Call = tuple[str, dict[str, Any], Any]
 
 
+# The sizes that the check on a GPU serves: kinds have these names for them.
+WIDER_EXPERTS = {
+    "num_experts": 8, "num_local_experts": 8, "intermediate_size": 512,
+    "moe_intermediate_size": 512, "sliding_window": 128,
+}  # fmt: skip
+
+
+def sizes_of(kind: str, wider: bool = False) -> dict[str, Any]:
+    """What the configuration of a small mixture says of sizes, or of one that GPUs are made for."""
+    if not wider:
+        return {**SMALL, "num_experts_per_tok": 2, "head_dim": 64, **KINDS[kind]}
+    larger = {name: WIDER_EXPERTS.get(name, value) for name, value in KINDS[kind].items()}
+    return {**WIDER, "num_experts_per_tok": 2, **larger}
+
+
 def mixture_folder(
-    target: Path, kind: str, dtype: str, file: str = "compressed-tensors", **options: Any
+    target: Path,
+    kind: str,
+    dtype: str,
+    file: str = "compressed-tensors",
+    wider: bool = False,
+    **options: Any,
 ) -> Path:
     """Write a quantized mixture of random weights, and return ``target``.
 
     Args:
         kind: of :data:`KINDS`. dtype: of the folder. file: "gptq" or "awq", or what
             ``save_pretrained`` writes of a model that ``quantize_`` has quantized.
+        wider: as of :func:`sizes_of`.
         options: of ``quantize_``, or of the writer of the file.
     """
     import transformers
 
     torch.manual_seed(0)
-    sizes = {**SMALL, "num_experts_per_tok": 2, "head_dim": 64, **KINDS[kind]}
+    sizes = sizes_of(kind, wider)
     config = transformers.AutoConfig.for_model(kind, **sizes)
     model: Any = transformers.AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():  # far apart logits: the best token leads clearly

@@ -17,9 +17,11 @@ class Row:
         name: in tables.
         file: "compressed-tensors" (what save_pretrained writes), "gptq" or "awq".
         options: of ``mixed_gemm.quantize_``, or of the writer of the file.
-        kernel: the class that must run its layers, and that vLLM's log names.
+        kernel: the class that must run its layers, and that vLLM's log names; of a mixture, the
+            one that must run its experts.
         dtypes: that vLLM admits for the file.
         wide: groups of 128, which SmolLM2 (K = 576) does not divide into: the small model.
+        mixture: "" or the kind of mixture of experts (``mixtures.KINDS``) that the model is.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Row:
     kernel: str = "MixedGemmLinearKernel"
     dtypes: tuple[str, ...] = ALL
     wide: bool = False
+    mixture: str = ""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -78,6 +81,29 @@ ROWS = (
     ),
 )
 
+
+def _mixtures() -> list[Row]:
+    """Mixtures whose experts vLLM's own kernels run, too."""
+    w4, w8 = {"bits": 4, "group_size": 128}, {"bits": 8, "group_size": 128}
+    gptq = {**w4, "symmetric": True, "act_order": False}
+    gpt_oss = {"scheme": "mxfp4", "skip": lambda name, _: ".experts." not in name}
+    kinds: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+        ("Mixtral W4A16 g128", "mixtral", "compressed-tensors", w4),
+        ("Qwen3-MoE W4A16 g128", "qwen3_moe", "compressed-tensors", w4),
+        ("Qwen3-MoE W8A16 g128", "qwen3_moe", "compressed-tensors", w8),
+        ("Qwen3-MoE MXFP4", "qwen3_moe", "compressed-tensors", {"scheme": "mxfp4"}),
+        ("Qwen3-MoE NVFP4", "qwen3_moe", "compressed-tensors", {"scheme": "nvfp4"}),
+        ("Qwen3-MoE GPTQ 4 bits, g128", "qwen3_moe", "gptq", gptq),
+        ("Mixtral AWQ g128", "mixtral", "awq", {"group_size": 128}),
+        ("gpt-oss MXFP4", "gpt_oss", "compressed-tensors", gpt_oss),
+    )
+    return [
+        Row(name, file, options, "MixedGemmExpertsMethod", mixture=kind,
+            dtypes=("bfloat16",) if kind == "gpt_oss" else HALVES)
+        for name, kind, file, options in kinds
+    ]  # fmt: skip
+
+
 _OWN_GPTQ = "MixedGemmLinearKernel"  # vLLM reads the file and asks kernels for its layers
 # The files that the check on a GPU serves: groups of 128 as published models have them.
 GPU_ROWS = (
@@ -101,4 +127,5 @@ GPU_ROWS = (
             ("NVFP4", "MixedGemmNvFp4LinearKernel"),
         )
     ),
+    *_mixtures(),
 )

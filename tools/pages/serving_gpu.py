@@ -31,8 +31,9 @@ def told(found: dict[str, Any]) -> str:
     parts = []
     for name, section in found.items():
         begin, _, several = name.partition(" on ")
-        parts.append({"check": check, "step": step, "load": load}[begin](section))
-        if begin == "check" and several:
+        program = begin.partition(" of ")[0]
+        parts.append({"check": check, "step": step, "load": load}[program](section))
+        if program == "check" and several:
             parts.append(beside_one(section["rows"], found["check"]["rows"]))
     return "\n\n".join(parts) or ABSENT
 

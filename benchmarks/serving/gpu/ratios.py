@@ -43,12 +43,13 @@ def ratios(
 
 
 def rounded(found: dict[str, Any]) -> dict[str, dict[int, float]]:
-    """By scheme, of the step in bfloat16 on one GPU, to two places.
+    """By scheme, of the steps of all shapes in bfloat16 on one GPU, to two places.
 
     Args:
         found: a results file.
     """
-    lines = [x for x in found["step"]["rows"] if x["dtype"] == "bfloat16"]
+    steps = [of for name, of in found.items() if name.startswith("step") and " on " not in name]
+    lines = [x for of in steps for x in of["rows"] if x["dtype"] == "bfloat16"]
     return {
         scheme: {batch: round(x, 2) for batch, x in of.items()}
         for scheme, of in ratios(lines).items()

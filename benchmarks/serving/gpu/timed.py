@@ -18,17 +18,11 @@ CACHE_TOKENS = 36000  # 128 sequences of PROMPT + STEPS tokens, in whole blocks,
 START_SECONDS = 300  # seconds for the start of a group, where one of it does not come up
 
 
-def cache_bytes(ranks: int, layers: int) -> int:
-    """Return the bytes of keys and values of CACHE_TOKENS on one of ``ranks``."""
-    heads, head = variants.LLAMA["num_key_value_heads"], variants.LLAMA["head_dim"]
-    return int(CACHE_TOKENS * layers * 2 * heads * head * 2 // ranks)
-
-
 class Timed:
     """An engine that is up."""
 
-    def __init__(self, llm: Any, traces: Path) -> None:
-        self.llm, self.traces, self._seed = llm, traces, 0
+    def __init__(self, llm: Any, traces: Path, vocabulary: int) -> None:
+        self.llm, self.traces, self.vocabulary, self._seed = llm, traces, vocabulary, 0
 
     def seconds(self, batch: int, new: int, length: int = PROMPT) -> float:
         """Return the seconds until ``batch`` new prompts are read and each has ``new`` tokens."""
@@ -37,7 +31,7 @@ class Timed:
         self._seed += 1
         given = [
             TokensPrompt(prompt_token_ids=x)
-            for x in drawn(batch, length, variants.LLAMA["vocab_size"], self._seed)
+            for x in drawn(batch, length, self.vocabulary, self._seed)
         ]
         asked = SamplingParams(
             temperature=0, max_tokens=new, min_tokens=new, ignore_eos=True, detokenize=False
@@ -74,13 +68,15 @@ class Timed:
 
 def measure(point: Point) -> Line:
     name, ranks, layers = point["name"], point["ranks"], point["layers"]
+    shape = variants.SHAPES[point["of"]]
     group = Group(Path(point["group_folder"]), point["group"])
     traces = Path(point["group_folder"]) / f"trace-{point['group'].index(name)}"
     start = time.perf_counter()
     with engine.engine(
         Path(point["folder"]), point["dtype"], enforce_eager=False, load_format="dummy",
         max_model_len=LONG + 256, max_num_seqs=max(point["batches"]), max_num_batched_tokens=8192,
-        kv_cache_memory_bytes=cache_bytes(ranks, layers), gpu_memory_utilization=0.05,
+        kv_cache_memory_bytes=shape.cache_bytes(CACHE_TOKENS, ranks, layers),
+        gpu_memory_utilization=0.05,
         enable_prefix_caching=False, tensor_parallel_size=ranks,
         attention_config={"backend": point["attention"]},
         compilation_config={"cudagraph_capture_sizes": point["batches"]},
@@ -94,7 +90,7 @@ def measure(point: Point) -> Line:
         group.arrive(name)
         group.wait(START_SECONDS, Path(point["behind"]) if point["behind"] else None)
         group.take_turn()
-        timed = Timed(llm, traces)
+        timed = Timed(llm, traces, shape.config["vocab_size"])
         line["batches"] = {str(b): timed.batch(b) for b in point["batches"]}
         line["long_prompt"] = timed.long_prompt()
         for batch in point["batches"] if point["traces"] else ():

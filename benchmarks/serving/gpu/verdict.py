@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..rows import Row
+from ..rows import GPU_ROWS, Row
 from .engines import ours
 from .jobs import Line
 
@@ -48,6 +48,14 @@ def verdicts(lines: Iterable[Line]) -> list[Verdict]:
     return [_judge(x, of) for x in of.values() if x["place"] == "first"]
 
 
+def _ours_run(name: str, kernels: dict[str, int]) -> bool:
+    """Tell whether a class of ours runs the layers of a row; of a mixture, its experts."""
+    row = next((x for x in GPU_ROWS if x.name == name and x.mixture), None)
+    if row is not None:
+        return row.kernel in kernels
+    return name == DENSE.name or ours(kernels)
+
+
 def _judge(line: Line, of: dict[tuple[str, ...], Line]) -> Verdict:
     name, dtype, mode = line["row"], line["dtype"], line["mode"]
     told = (name, dtype, mode)
@@ -64,7 +72,7 @@ def _judge(line: Line, of: dict[tuple[str, ...], Line]) -> Verdict:
             return Verdict(*told, None, beside, "nothing of vLLM's own to compare with")
         beside = f"{other} (the same codes); {beside}"
     ratio = max(line[part]["mean"] / own[part]["mean"] for part in PARTS)
-    if name != DENSE.name and not ours(line["kernels"]):
+    if not _ours_run(name, line["kernels"]):
         return Verdict(*told, ratio, beside, f"run by {', '.join(line['kernels'])}")
     wrong = f"{ratio:.2f} of the distance of vLLM's own" if ratio > LIMIT else ""
     return Verdict(*told, ratio, beside, wrong)

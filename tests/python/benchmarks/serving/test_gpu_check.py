@@ -20,11 +20,13 @@ from benchmarks.serving.models import SMALL
 from benchmarks.serving.rows import GPU_ROWS, Row
 
 
-def test_there_are_nineteen_kinds_of_files() -> None:
+def test_there_are_twenty_seven_kinds_of_files() -> None:
     names = [row.name for row in GPU_ROWS]
-    assert len(names) == len(set(names)) == 19
+    assert len(names) == len(set(names)) == 27
+    assert sum(bool(row.mixture) for row in GPU_ROWS) == 8
     assert {row.file for row in GPU_ROWS} == {"compressed-tensors", "gptq", "awq"}
-    assert all(set(row.dtypes) >= {"float16", "bfloat16"} for row in GPU_ROWS)
+    for row in GPU_ROWS:  # vLLM admits gpt-oss in bfloat16 alone
+        assert set(row.dtypes) >= {"bfloat16", "bfloat16" if "oss" in row.name else "float16"}
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +38,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_kind_of_file_is_written_and_read(folders: Path, row: Row) -> None:
     folder = gpu_check.write_model(row, folders, SMALL)
     config = json.loads((folder / "config.json").read_text())["quantization_config"]
-    assert config["quant_method"] == row.file
+    gpt_oss = row.mixture == "gpt_oss"
+    assert config["quant_method"] == ("mxfp4" if gpt_oss else row.file)
     reference = reference_of(folder)
+    if row.mixture:
+        (found,) = reference([[3, 9, 27, 81, 5, 15]])
+        assert len(found.own) == 5
+        return
     dense = reference_of(gpu_check.write_model(DENSE, folders, SMALL))
     ids = [[3, 9, 27, 81, 5, 15], [4, 8]]
     found, exact = reference(ids), dense(ids)
@@ -127,6 +134,16 @@ def test_a_line_of_ours_that_fails_or_runs_otherwise_is_wrong() -> None:
     assert found.told()["ratio"] == 1.0
 
 
+def test_ours_must_run_the_experts_of_a_mixture() -> None:
+    row = next(x for x in GPU_ROWS if x.mixture)
+    for held, wrong in (
+        ({"MixedGemmLinearKernel": 8, "Marlin": 2}, "run by MixedGemmLinearKernel, Marlin"),
+        ({"MixedGemmExpertsMethod": 2, **OURS}, ""),
+    ):
+        of = [line("off", 1.0, row=row.name), line("first", 1.0, row=row.name, kernels=held)]
+        assert verdicts(of)[0].wrong == wrong
+
+
 # --- what is run ---------------------------------------------------------------------------------
 
 
@@ -145,20 +162,20 @@ def test_every_kind_in_two_dtypes_both_places_eager_and_with_graphs(tmp_path: Pa
     found, _ = points(tmp_path)
     told = {tuple(x[k] for k in gpu_check.KEYS) for x in found}
     # The dense model is written in bfloat16.
-    assert len(found) == len(told) == (19 * 2 + 1) * 2 * 2
+    assert len(found) == len(told) == (26 * 2 + 2) * 2 * 2
     assert {x["mode"] for x in found[: len(found) // 2]} == {"graphs"}
 
 
 def test_options_choose_and_what_is_measured_is_left_out(tmp_path: Path) -> None:
-    options = ("--rows", "zero points", "AWQ", "--dtypes", "float16", "--places", "first")
+    options = ("--rows", "zero points", "AWQ g128", "--dtypes", "float16", "--places", "first")
     found, report = points(tmp_path, *options, "--modes", "eager", "--tensor-parallel", "2")
-    assert [x["row"] for x in found] == ["W4A16 g128, zero points", "AWQ g128"]
+    assert [x["row"] for x in found] == ["W4A16 g128, zero points", "AWQ g128", "Mixtral AWQ g128"]
     assert {(x["dtype"], x["place"], x["mode"], x["ranks"]) for x in found} == {
         ("float16", "first", "eager", 2)
     }
     report.note({k: found[0][k] for k in gpu_check.KEYS})
     left, _ = points(tmp_path, *options, "--modes", "eager")
-    assert [x["row"] for x in left] == ["AWQ g128"]
+    assert [x["row"] for x in left] == ["AWQ g128", "Mixtral AWQ g128"]
 
 
 def test_points_are_dealt_out_to_processes(tmp_path: Path) -> None:
@@ -166,7 +183,7 @@ def test_points_are_dealt_out_to_processes(tmp_path: Path) -> None:
     made = gpu_check.jobs(found, tmp_path, 16)
     assert sorted(map(str, found)) == sorted(str(point) for job in made for point in job.points)
     assert len({x.name for x in made}) == len(made) == 16
-    assert {len(x.points) for x in made} == {9, 10}
+    assert {len(x.points) for x in made} == {13, 14}
     ports = [int(x.environment["VLLM_PORT"]) for x in made]
     assert len(set(ports)) == 16 and max(ports) < 32768 - gpu_check.PORTS
     for job in made:

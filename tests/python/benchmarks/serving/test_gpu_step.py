@@ -15,8 +15,8 @@ from benchmarks.serving import gpu_load, gpu_step
 from benchmarks.serving.gpu import random_weights, trace, variants
 from benchmarks.serving.gpu.ratios import ratios
 from benchmarks.serving.gpu.samples import Sampled, decode_step, percentile
-from benchmarks.serving.gpu.timed import cache_bytes
-from benchmarks.serving.gpu.variants import VARIANTS, groups, write_shape
+from benchmarks.serving.gpu.timed import CACHE_TOKENS
+from benchmarks.serving.gpu.variants import SHAPES, VARIANTS, Variant, groups, write_shape
 from mixed_gemm.integrations.vllm import measured
 
 # --- arithmetic ----------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def test_the_newest_trace_is_read(tmp_path: Path) -> None:
 
 def test_names_of_variants() -> None:
     names = [x.name for x in VARIANTS]
-    assert len(set(names)) == len(names) == 20
+    assert len({(x.of, x.name) for x in VARIANTS}) == len(names) == 29
     for name in ("bf16, vllm", "W4A16 g128, Marlin", "GPTQ 4 bits, g128, ours", "AWQ g128, vllm"):
         assert name in names
     ours = [x for x in VARIANTS if x.kernels == "ours"]
@@ -108,6 +108,7 @@ def test_names_of_variants() -> None:
     assert [x.name for x in variants.chosen(["FP8", "Marlin"])] == [
         "W4A16 g128, Marlin", "FP8 dynamic, vllm", "FP8 dynamic, ours",
     ]  # fmt: skip
+    assert {x.of for x in variants.chosen([], "qwen3_moe")} == {"qwen3_moe"}
 
 
 def test_what_is_measured_for_auto_has_variants_of_its_scheme() -> None:
@@ -118,30 +119,43 @@ def test_what_is_measured_for_auto_has_variants_of_its_scheme() -> None:
 
 
 def test_engines_that_start_together_fit_and_have_their_peers_beside_them() -> None:
-    cache = cache_bytes(1, 32)
-    made = groups(list(VARIANTS), 1, cache, gib=76, most=5)
-    assert [x for group in made for x in group] == list(VARIANTS)
+    cache, every = SHAPES["llama"].cache_bytes(CACHE_TOKENS, 1, 32), variants.chosen([])
+    made = groups(every, 1, cache, 32, gib=76, most=5)
+    assert [x for group in made for x in group] == every
     for group in made:
-        assert len(group) <= 5 and sum(x.gib(1, cache) for x in group) <= 76
-    for weights in {x.weights for x in VARIANTS}:
+        assert len(group) <= 5 and sum(x.gib(1, cache, 32) for x in group) <= 76
+    for weights in {x.weights for x in every}:
         assert sum(any(x.weights == weights for x in group) for group in made) == 1
-    assert len(groups(list(VARIANTS), 1, cache, gib=76, most=2)) > len(made)
-    bf16 = VARIANTS[0]
-    assert 15 + 4 < bf16.gib(1, cache) < 25 and bf16.gib(2, cache // 2) < bf16.gib(1, cache)
+    assert len(groups(every, 1, cache, 32, gib=76, most=2)) > len(made)
+    bf16 = every[0]
+    assert 15 + 4 < bf16.gib(1, cache, 32) < 25
+    assert bf16.gib(2, cache // 2, 32) < bf16.gib(1, cache, 32)
 
 
-@pytest.mark.parametrize("weights", dict.fromkeys(x.weights for x in VARIANTS))
-def test_a_shape_says_what_the_writer_of_its_file_says(weights: str, tmp_path: Path) -> None:
-    variant = next(x for x in VARIANTS if x.weights == weights)
-    folder = write_shape(variant, tmp_path, 2, "float16")
+def test_a_mixture_is_as_large_as_its_experts() -> None:
+    dense, int4, *_ = variants.chosen([], "qwen3_moe")
+    assert 56 < dense.gib(1, 0, 48) - 2.5 < 58  # 30.5 G weights
+    assert 14 < int4.gib(1, 0, 48) - 2.5 < 16
+
+
+def _one_of_each() -> list[Variant]:
+    return list({(x.of, x.weights): x for x in VARIANTS}.values())
+
+
+@pytest.mark.parametrize("variant", _one_of_each(), ids=lambda x: f"{x.of} {x.weights}")
+def test_a_shape_says_what_the_writer_of_its_file_says(variant: Variant, tmp_path: Path) -> None:
+    folder = write_shape(variant, tmp_path, 2, "bfloat16")
     config = json.loads((folder / "config.json").read_text())
-    assert (config["num_hidden_layers"], config["torch_dtype"]) == (2, "float16")
-    assert config["hidden_size"] == 4096 and list(folder.iterdir()) == [folder / "config.json"]
+    assert (config["num_hidden_layers"], config["torch_dtype"]) == (2, "bfloat16")
+    assert config["hidden_size"] == variant.shape.config["hidden_size"]
+    assert list(folder.iterdir()) == [folder / "config.json"]
     if variant.row is None:
         assert "quantization_config" not in config
     else:
         assert config["quantization_config"]["quant_method"] == variant.row.file
         named = config["quantization_config"].get("modules_in_block_to_quantize", ())
+        left = config["quantization_config"].get("ignore", ["lm_head"])
+        assert left == list(variant.shape.ignored)
         assert ("mlp.down_proj" in named) == (variant.row.file == "gptq")
 
 
@@ -197,9 +211,10 @@ def test_vllm_finds_it_by_metadata(tmp_path: Path) -> None:
 
 
 def test_options_of_the_step(tmp_path: Path) -> None:
-    parse = gpu_step.arguments().parse_args
+    parse = gpu_step.parsed
     out = ["--out", str(tmp_path / "engine.json")]
     assert parse(out).batches == [1, 8, 32, 128]
+    assert [parse([*out, "--shape", x]).layers for x in SHAPES] == [32, 48]
     options = ("--batches", "1", "4", "--dtype", "float16", "--tensor-parallel", "2")
     given = parse([*out, *options, "--variants", "FP8", "--work", str(tmp_path), "--layers", "1"])
     jobs = gpu_step.jobs_of(variants.chosen(given.variants), 0, given)
@@ -222,7 +237,7 @@ def test_options_of_the_step(tmp_path: Path) -> None:
 
 
 def test_marlin_is_asked_for_by_leaving_machete_out(tmp_path: Path) -> None:
-    given = gpu_step.arguments().parse_args(["--out", "x", "--work", str(tmp_path)])
+    given = gpu_step.parsed(["--out", "x", "--work", str(tmp_path)])
     (job,) = gpu_step.jobs_of(variants.chosen(["Marlin"]), 0, given)
     assert job.environment["VLLM_DISABLED_KERNELS"] == "MacheteLinearKernel"
 
