@@ -130,11 +130,12 @@ std::string plan_of(const char* op, int64_t m, int64_t n, int64_t k, const std::
   GemmProblem problem;  // an empty product launches nothing; plan it as if it had one row
   problem.m = std::max<int64_t>(m, 1);
   problem.n = std::max<int64_t>(n, 1);
-  problem.k = std::max<int64_t>(k, 1);
+  // Rows of experts that have no K are biases alone, which tensor cores do not make.
+  problem.k = experts ? k : std::max<int64_t>(k, 1);
   problem.element = static_cast<ElementType>(*element);
   problem.scheme = {
       *weight.type,
-      {ScaleType::kActivations, group_size == -1 ? problem.k : group_size, *weight.zeros}};
+      {ScaleType::kActivations, group_size == -1 ? std::max<int64_t>(k, 1) : group_size, *weight.zeros}};
   if (!info) return planned_cpu(cpu_path(problem));
   if (!experts) return planned(problem, *info);
   return planned(GroupedGemmProblem{problem, *experts, nullptr}, *info);

@@ -30,10 +30,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "qwen3_moe", "float32", {"bits": 8, "group_size": -1, "symmetric": False},
     ),
     "Qwen3-MoE MXFP4": ("qwen3_moe", "float16", {"scheme": "mxfp4"}),
-    # vLLM refuses linears in NVFP4 on a CPU before it asks ours.
-    "Mixtral NVFP4 experts": (
-        "mixtral", "float16", {"scheme": "nvfp4", "skip": ["lm_head", "*self_attn*", "*.gate"]},
-    ),
+    "Mixtral NVFP4": ("mixtral", "float16", {"scheme": "nvfp4"}),
 }  # fmt: skip
 
 

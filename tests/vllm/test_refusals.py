@@ -138,6 +138,7 @@ BROKEN = {  # what another vLLM may lack -> (module, name, offers that it costs)
     "no method of experts": (method_base, "FusedMoEMethodBase", OF_EXPERTS),
     "no AWQ": (auto_awq, "AutoAWQConfig", {"awq_experts"}),
     "no gpt-oss": (mxfp4, "GptOssMxfp4Config", {"gpt_oss"}),
+    "no maker of NVFP4": (linear, "init_nvfp4_linear_kernel", {"weight_only_nvfp4"}),
 }
 
 

@@ -1,6 +1,7 @@
 """An entry point of vLLM's plug-ins: its loader of random weights fills integers and float8 with
 random bits as well, which it leaves as they come, so that kernels read what real weights look like.
-Bytes that are exponents of scales are drawn around 2^-4.
+Bytes that are exponents of scales are drawn around 2^-4, scales of float8 are positive, and what
+divides them all keeps a model finite.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 NAME = "random_weights"
 SMALLEST = 4096  # elements; what is smaller is no weight
+GLOBAL_SCALE, LARGEST = 1e5, 200.0  # of NVFP4, whose scales are divided by the first; of float8
 SLICE = 256  # rows of float8 that are drawn, as float32 in between; all others repeat them
 
 
@@ -58,7 +60,9 @@ def fill_bits(param: Any, otherwise: Callable[[], None], name: str = "") -> None
     import torch
 
     data = param.data
-    if data.device.type == "meta" or data.numel() < SMALLEST:
+    if "global_scale" in name:
+        data.fill_(GLOBAL_SCALE)
+    elif data.device.type == "meta" or data.numel() < SMALLEST:
         otherwise()
     elif data.dim() == 1 and not data.is_floating_point():
         data.zero_()  # which group an input belongs to
@@ -69,8 +73,8 @@ def fill_bits(param: Any, otherwise: Callable[[], None], name: str = "") -> None
         bits = torch.randint(-(2**31), 2**31 - 1, (words,), dtype=torch.int32, device=data.device)
         data.copy_(bits.view(data.dtype).view(data.shape))
     elif data.dtype == torch.float8_e4m3fn:
-        first = data[:SLICE]
-        first.copy_(torch.empty(first.shape, device=data.device).uniform_(-200, 200))
+        first, least = data[:SLICE], 1 if "scale" in name else -LARGEST
+        first.copy_(torch.empty(first.shape, device=data.device).uniform_(least, LARGEST))
         for part in data.split(SLICE)[1:]:
             part.copy_(first[: len(part)])
     elif data.dim() == 1 and data.is_floating_point():

@@ -219,6 +219,11 @@ RELIES_ON: dict[str, tuple[Need, ...]] = {
             )
         ),
     ),
+    "weight_only_nvfp4": (
+        call(_LINEAR, "init_nvfp4_linear_kernel", "use_a16"),
+        Need(_LINEAR, "NvFp4LinearLayerConfig", "members"),
+        Need("vllm.config.vllm", "get_current_vllm_config_or_none", "members"),
+    ),
     "gptq": (
         *_CONFIGURATION,
         Need(

@@ -57,6 +57,7 @@ CONFIGS = {
     "awq_experts": ("auto_awq", "MixedGemmAutoAWQConfig"),
     "gpt_oss": ("gpt_oss", "MixedGemmGptOssConfig"),
 }
+WEIGHT_ONLY_NVFP4 = "weight_only_nvfp4"  # of both
 
 
 def offer_all(wanted: str) -> None:
@@ -74,6 +75,7 @@ def offer_all(wanted: str) -> None:
         _guarded(row.module, partial(_offer, row, linear, platforms.PlatformEnum, wanted))
     for what, (module, name) in CONFIGS.items():
         _guarded(what, partial(_offer_config, module, name))
+    _guarded(WEIGHT_ONLY_NVFP4, _offer_weight_only_nvfp4)
 
 
 def _guarded(what: str, offer: Callable[[], None]) -> None:
@@ -107,6 +109,10 @@ def _offer(row: Kernel, linear: Any, platforms: Any, wanted: str) -> None:
             lists[platform].remove(ahead)
         if wanted == "first" or (row.kind, name) in ALWAYS_FIRST:
             put_first(kernel, platform)
+
+
+def _offer_weight_only_nvfp4() -> None:
+    importlib.import_module(f"{__package__}.{WEIGHT_ONLY_NVFP4}").offer()
 
 
 def _offer_config(module: str, name: str) -> None:

@@ -177,6 +177,11 @@ def test_plans_of_experts(rows: int, options: dict[str, Any], family: str) -> No
     assert mixed_gemm.why_not(rows, 1536, 2048, experts=16, device=H200) is None
 
 
+def test_experts_without_k_are_planned_as_they_run() -> None:
+    plan = mixed_gemm.plan(8, 64, 0, experts=4, device=H200)
+    assert [x.config for x in plan.candidates] == [plan.selected] == ["grouped_plain"]
+
+
 @pytest.mark.parametrize(
     ("options", "reason", "nearest"),
     [

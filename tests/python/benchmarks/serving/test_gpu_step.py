@@ -185,6 +185,10 @@ def test_floats_are_filled_with_what_keeps_a_model_finite() -> None:
     assert filled(torch.zeros(128, 64))[1] and filled(torch.zeros(64, dtype=torch.int32))[1]
     order, left = filled(torch.full((8192,), -5, dtype=torch.int32))
     assert not left and not order.any()
+    scales, left = filled(torch.zeros(700, 8).to(torch.float8_e4m3fn), "w13_weight_scale")
+    assert not left and scales.float().min() >= 1
+    shared, left = filled(torch.zeros(4), "w13_weight_global_scale")
+    assert not left and shared.tolist() == [1e5] * 4
     exponents, left = filled(torch.zeros(128, 64, dtype=torch.uint8), "weight_scale")
     assert not left and exponents.min() >= 120 and exponents.max() <= 127
 
