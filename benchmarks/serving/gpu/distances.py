@@ -39,7 +39,7 @@ Reference = Callable[[list[Ids]], list[Expected]]
 
 
 def compare(said: list[Said], reference: Reference, chosen: bool) -> dict[str, Any]:
-    """The mean and the largest distance; where the engine has ``chosen`` the tokens, how many are
+    """The mean, the median and the largest distance; where the engine has ``chosen`` the tokens, how many are
     not the best of the reference (ties apart), and by how much the worst is less probable."""
     distances, lost = [], []
     expected = reference([x.ids for x in said])
@@ -50,6 +50,7 @@ def compare(said: list[Said], reference: Reference, chosen: bool) -> dict[str, A
     told: dict[str, Any] = {
         "n": len(distances),
         "mean": round(statistics.fmean(distances), 6),
+        "median": round(statistics.median(distances), 6),
         "max": round(max(distances), 6),
     }
     choices = {"not_best": sum(x > 1e-6 for x in lost), "lost": round(max(lost), 6)}

@@ -1,14 +1,18 @@
-"""Parameters that an architecture keeps in float32 whatever dtype is asked for: the last linear of
-each feed-forward block of T5 in float16, which overflows there.
+"""The dtype in which a parameter is loaded: that of the model, or float32 where an architecture
+keeps it so whatever is asked for, as T5 does in float16 with the last linear of each feed-forward
+block, which overflows there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from transformers.core_model_loading import build_glob_alternation
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def kept_dtypes(model: Any, dtype: torch.dtype) -> Callable[[str], torch.dtype | None]:
@@ -28,3 +32,33 @@ def kept_dtypes(model: Any, dtype: torch.dtype) -> Callable[[str], torch.dtype |
         return None if found is None else plan[names[found.lastgroup or ""]]
 
     return kept
+
+
+def asked_dtypes(model: Any, dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """Return the dtypes in which a dense model's parameters are to be loaded, by their names.
+
+    Args:
+        model, dtype: as of :func:`kept_dtypes`; the model has no values yet.
+    """
+    kept = kept_dtypes(model, dtype)
+    return {name: kept(name) or x.dtype for name, x in model.named_parameters() if _is_plain(x)}
+
+
+def give_dtypes(model: Any, asked: Mapping[str, torch.dtype]) -> None:
+    """Cast dense parameters that transformers left in the dtype of a file. Up to 5.20 it does so
+    with each whose name in the file is another than in the model, such as routers of Mixtral.
+
+    Args:
+        asked: the result of :func:`asked_dtypes`.
+    """
+    for prefix, module in model.named_modules():
+        if type(module).__module__.startswith("mixed_gemm."):
+            continue
+        for name, parameter in module._parameters.items():
+            wanted = asked.get(f"{prefix}.{name}" if prefix else name)
+            if wanted is not None and _is_plain(parameter) and parameter.dtype != wanted:
+                parameter.data = parameter.data.to(wanted)
+
+
+def _is_plain(parameter: Any) -> bool:
+    return type(parameter) is nn.Parameter and parameter.dtype in FLOATS

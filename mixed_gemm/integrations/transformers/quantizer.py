@@ -43,7 +43,7 @@ from .experts import (
 )
 from .gguf import file_of
 from .kept import keep_for_saving
-from .kept_dtype import kept_dtypes
+from .kept_dtype import asked_dtypes, give_dtypes, kept_dtypes
 from .names import attribute_renamings, module_names, weights_in
 from .offload import Place
 from .pending import PendingLinear, pending, warn_of_differences
@@ -73,6 +73,7 @@ class MixedGemmQuantizer(HfQuantizer):
         # These modules are to be swapped as soon as transformers says how it renames the keys of
         # the files.
         self._waiting: tuple[Any, Codec, TensorIndex] | None = None
+        self._dtypes: dict[str, torch.dtype] = {}  # of parameters, before they are loaded
         self._heads: dict[str, str] = {}  # output head -> the embedding that it is tied to
         self._has_experts = False
         self._model: weakref.ref[Any] | None = None  # that was loaded
@@ -203,7 +204,7 @@ class MixedGemmQuantizer(HfQuantizer):
             )
         except ValueError as error:
             raise CheckpointError(index.path, "", str(error)) from error
-        kept = kept_dtypes(model, dtype)
+        kept, self._dtypes = kept_dtypes(model, dtype), asked_dtypes(model, dtype)
         for target, (layer, module, info) in places.items():
             new = pending(layer.name, codec, layer, module, asked.weight_only, asked.float8)
             new.info = info
@@ -262,7 +263,9 @@ class MixedGemmQuantizer(HfQuantizer):
             owner, _, child = name.rpartition(".")
             setattr(modules[owner], child, made if place is None else place.put(name, made))
             self._finish_heads(model, name, made, place)
-        if not self.pre_quantized:
+        if self.pre_quantized:
+            give_dtypes(model, self._dtypes)
+        else:
             for name in set(self._heads.values()):
                 embedding: Any = model.get_submodule(name)
                 self._finish_heads(model, name, embedding, Place.of(embedding))

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 import mixed_gemm
+from mixed_gemm.integrations.transformers import kept_dtype
 
 KEPT = "encoder.block.0.layer.1.DenseReluDense.wo"
 IDS = {"input_ids": torch.arange(3, 9).view(1, 6), "decoder_input_ids": torch.arange(4).view(1, 4)}
@@ -58,3 +59,37 @@ def test_they_are_read_in_the_dtype_that_they_are_kept_in(
         layer = again.get_submodule(KEPT)
         assert layer.is_quantized and layer.weight.dtype == kept
         assert torch.equal(logits(again), logits(model))
+
+
+def test_what_transformers_leaves_in_the_dtype_of_the_file_is_read_in_the_one_asked_for(
+    tmp_path: Path,
+) -> None:
+    """Up to 5.20 that is each dense parameter that has another name in the file."""
+    config = transformers.MixtralConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, num_local_experts=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.MixtralForCausalLM(config).bfloat16()
+    mixed_gemm.quantize_(model, "w8a16")
+    model.save_pretrained(tmp_path)
+    again = mixed_gemm.from_pretrained(tmp_path, dtype=torch.float32)
+    dense = {name: x for name, x in again.named_parameters() if type(x) is torch.nn.Parameter}
+    assert any("gate" in name for name in dense)
+    assert {x.dtype for x in dense.values()} == {torch.float32}
+    assert again(torch.arange(6).view(1, 6)).logits.dtype == torch.float32
+
+
+def test_parameters_that_transformers_left_are_cast_and_declared_ones_are_not() -> None:
+    model = transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(
+            vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
+            num_attention_heads=2, num_key_value_heads=2, num_local_experts=2,
+        )
+    ).half()  # fmt: skip
+    model.model.norm.weight = torch.nn.Parameter(torch.ones(64))  # float32 by its own declaration
+    asked = kept_dtype.asked_dtypes(model, torch.float16)
+    gate = model.model.layers[0].mlp.gate
+    gate.bfloat16()
+    kept_dtype.give_dtypes(model, asked)
+    assert gate.weight.dtype == torch.float16 and model.model.norm.weight.dtype == torch.float32

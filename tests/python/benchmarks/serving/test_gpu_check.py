@@ -76,7 +76,7 @@ def test_distances_of_what_an_engine_said() -> None:
     wanted = Expected(own=[-1.0, -2.0, -3.0], best=[-1.0, -0.5, -3.0])
     said = [Said([7, 8, 9, 10], 2, [-2.25, -3.0])]
     found = compare(said, lambda asked: [wanted for _ in asked], chosen=False)
-    assert found == {"n": 2, "mean": 0.125, "max": 0.25}
+    assert found == {"n": 2, "mean": 0.125, "median": 0.125, "max": 0.25}
     more = compare(said, lambda asked: [wanted for _ in asked], chosen=True)
     assert more == {**found, "not_best": 1, "lost": 1.5}
 
@@ -87,7 +87,8 @@ OURS, OWN = {"MixedGemmLinearKernel": 8}, {"MacheteLinearKernel": 8}
 
 
 def line(place: str, decode: float, prompt: float | None = None, **more: Any) -> dict[str, Any]:
-    parts = {"decode": {"mean": decode}, "prompt": {"mean": decode if prompt is None else prompt}}
+    of = {"decode": decode, "prompt": decode if prompt is None else prompt}
+    parts = {part: {"mean": x, "median": x} for part, x in of.items()}
     held = OURS if place == "first" else OWN
     told = {"row": "W4A16 g128", "dtype": "bfloat16", "mode": "eager", "place": place}
     return {**told, **parts, "kernels": held, **more}
@@ -142,6 +143,17 @@ def test_ours_must_run_the_experts_of_a_mixture() -> None:
     ):
         of = [line("off", 1.0, row=row.name), line("first", 1.0, row=row.name, kernels=held)]
         assert verdicts(of)[0].wrong == wrong
+
+
+def test_routers_in_doubt_do_not_decide_about_a_mixture() -> None:
+    row = next(x for x in GPU_ROWS if x.mixture).name
+    held = {"MixedGemmExpertsMethod": 2}
+    ours = line("first", 1.0, row=row, kernels=held)
+    ours["decode"]["mean"] = 2.0
+    (found,) = verdicts([line("off", 1.0, row=row), ours])
+    assert found.ratio == 1.0 and not found.wrong
+    ours["decode"]["median"] = 1.3
+    assert verdicts([line("off", 1.0, row=row), ours])[0].wrong.startswith("1.30")
 
 
 # --- what is run ---------------------------------------------------------------------------------
