@@ -47,7 +47,13 @@ def float_gemm(here: Here, call: Call) -> float:
 
 
 def by_name(op: str) -> Call:
-    """The op with a configuration, which is one for all products on a CPU."""
+    """The op with the configuration that ``plan`` names."""
     call = getattr(torch.ops.mixed_gemm, f"{op}_config")
-    config = plan(M, N, K, dtype=torch.float16, device="cpu").selected
-    return lambda *parts, **options: call(*parts, **options, config=config)
+
+    def named(a: Tensor, *parts: Tensor, **options: Any) -> Tensor:
+        of_problem = {**options, **({"zero_mode": "sub"} if "bits" in options else {})}
+        found = plan(M, N, K, dtype=a.dtype, device=a.device, experts=_EXPERTS, **of_problem)
+        out: Tensor = call(a, *parts, **options, config=found.selected)
+        return out
+
+    return named

@@ -14,7 +14,8 @@ from benchmarks.serving.gpu.ratios import rounded
 from mixed_gemm.integrations.vllm.measured import MEASURED, Measured
 from tools.pages import serving_gpu
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "vllm_engine_h100.json"
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+RESULTS = {gpu: FOLDER / f"vllm_engine_{gpu.lower()}.json" for gpu in ("H100", "H200")}
 META = {
     "gpu": "NVIDIA H100 80GB HBM3", "driver": "580.1", "date": "2026-11-27", "tensor_parallel": 1,
     "clocks": {"clocks.max.sm": "1980 MHz"}, "versions": {"vllm": "0.26.0", "torch": "2.11.0"},
@@ -55,6 +56,9 @@ FOUND = {
     },
     "step": {"meta": META, "rows": STEPS},
     "step on 2 GPUs": {"meta": {**META, "tensor_parallel": 2}, "rows": STEPS[:1]},
+    "step of Qwen3-30B-A3B": {
+        "meta": {**META, "shape": "Qwen3-30B-A3B, 48 layers"}, "rows": [],
+    },
     "load": {
         "meta": {**META, "clients": 64, "requests": 384, "rounds": 3, "prompt": [256, 768],
                  "new": [64, 192]},
@@ -138,10 +142,10 @@ def test_distances_on_two_gpus_beside_one() -> None:
 # --- what auto goes by ---------------------------------------------------------------------------
 
 
-def differences(table: tuple[Measured, ...], found: dict[str, Any]) -> list[str]:
-    """Rows of the H100 that the step in bfloat16 on one GPU does not say, to two places."""
+def differences(table: tuple[Measured, ...], found: dict[str, Any], gpu: str = "H100") -> list[str]:
+    """Rows of a GPU that the step in bfloat16 on one does not say, to two places."""
     wanted = rounded(found)
-    named = {row.scheme: dict(row.ratios) for row in table if row.gpu == "H100"}
+    named = {row.scheme: dict(row.ratios) for row in table if row.gpu == gpu}
     return [
         f"{scheme}: measured.py has {named.get(scheme)}, the results {wanted.get(scheme)}"
         for scheme in {**named, **wanted}
@@ -160,6 +164,7 @@ def test_the_check_of_the_table_sees_what_differs() -> None:
     assert len(differences((), FOUND)) == 1
 
 
-@pytest.mark.skipif(not RESULTS.is_file(), reason="vLLM's engine was not measured on an H100")
-def test_the_table_is_what_was_measured() -> None:
-    assert differences(MEASURED, json.loads(RESULTS.read_text())) == []
+@pytest.mark.parametrize("gpu", RESULTS)
+def test_the_table_is_what_was_measured(gpu: str) -> None:
+    assert differences(MEASURED, json.loads(RESULTS[gpu].read_text()), gpu) == []
+    assert {row.gpu for row in MEASURED} == set(RESULTS)

@@ -189,9 +189,14 @@ else of ours: views and casts around them are gone from it.
 
 
 def gpu() -> str:
-    """vLLM's engine on a GPU."""
+    """vLLM's engine on an H100."""
     return serving_gpu.told(results("vllm_engine_h100.json"))
 
 
-_PARTS = {part.__name__: part for part in (log, answers, tokens, choices, speed, step, gpu)}
+def h200() -> str:
+    """The same on an H200."""
+    return serving_gpu.told(results("vllm_engine_h200.json"))
+
+
+_PARTS = {part.__name__: part for part in (log, answers, tokens, choices, speed, step, gpu, h200)}
 PAGE = Page({"docs/serving.md": parts(**_PARTS)})

@@ -8,6 +8,7 @@ import textwrap
 from typing import Any
 
 from benchmarks.serving.gpu.ratios import Line, ratios, step_ms
+from benchmarks.serving.rows import GPU_ROWS
 
 from .table import table
 
@@ -73,8 +74,9 @@ def check(section: dict[str, Any]) -> str:
     body = ([x, _held(x, lines), *(cell(x, c) for c in columns)] for x in rows)
     text = f"""How far log-probabilities of prompts lie from those of the same file in float32 on
 the CPU, on average: with vLLM's kernels; with ours before them. A random Llama of two layers
-(K = 1024 and 2816). {count} lines of ours lie no further than 1.2 times as far as vLLM's own, in
-prompts and in decoded tokens, and the worst at {worst:.2f} ({_where(section["meta"])};
+(K = 1024 and 2816){_experts(rows)}. {count} lines of ours lie no further than 1.2 times as far
+as vLLM's own, in prompts and in decoded tokens, and the worst at {worst:.2f}
+({_where(section["meta"])};
 `python -m benchmarks.serving.gpu_check`)."""
     for x in {x["row"]: x for x in instead}.values():
         other = x["beside"].partition(" (")[0]
@@ -84,6 +86,11 @@ prompts and in decoded tokens, and the worst at {worst:.2f} ({_where(section["me
             f" Not compared: {x['row']}, {x['dtype']}, {x['mode']} ({x['beside'] or x['wrong']})."
         )
     return f"{filled(text)}\n\n{table(['file', 'run by', *head], body)}"
+
+
+def _experts(rows: list[str]) -> str:
+    mixtures = {x.name for x in GPU_ROWS if x.mixture}
+    return ", mixtures with 8 experts (K = 1024 and 512)" if mixtures & set(rows) else ""
 
 
 def beside_one(lines: list[Line], one: list[Line]) -> str:
@@ -133,7 +140,7 @@ def step(section: dict[str, Any]) -> str:
     meta, parts = section["meta"], []
     lines = [x for x in section["rows"] if "error" not in x]
     for dtype in dict.fromkeys(x["dtype"] for x in lines):
-        some = [x for x in lines if x["dtype"] == dtype]
+        some = _by_weights([x for x in lines if x["dtype"] == dtype])
         batches = sorted({b for x in some for b in step_ms(x)})
         found = ratios(some, "weights")
         rows = []
@@ -156,6 +163,12 @@ prompt. {meta["shape"]}, random weights,
 {meta["prompt"]} tokens in, {meta["steps"]} decoded ({_where(meta)};
 `python -m benchmarks.serving.gpu_step`)."""
     return "\n\n".join([filled(text), *parts])
+
+
+def _by_weights(lines: list[Line]) -> list[Line]:
+    """Lines of the same weights beside each other, vLLM's own first; engines end in any order."""
+    weights, kernels = list(dict.fromkeys(x["weights"] for x in lines)), list(NAMES)
+    return sorted(lines, key=lambda x: (weights.index(x["weights"]), kernels.index(x["kernels"])))
 
 
 def _time(of: dict[str, Any] | None, ratio: float | None) -> str:

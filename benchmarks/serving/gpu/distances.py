@@ -39,8 +39,9 @@ Reference = Callable[[list[Ids]], list[Expected]]
 
 
 def compare(said: list[Said], reference: Reference, chosen: bool) -> dict[str, Any]:
-    """The mean, the median and the largest distance; where the engine has ``chosen`` the tokens, how many are
-    not the best of the reference (ties apart), and by how much the worst is less probable."""
+    """The mean, the median and the largest distance; where the engine has ``chosen`` the tokens,
+    how many are not the best of the reference (ties apart), and by how much the worst is less
+    probable."""
     distances, lost = [], []
     expected = reference([x.ids for x in said])
     for found, wanted in zip(said, expected, strict=True):

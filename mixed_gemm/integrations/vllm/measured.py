@@ -14,10 +14,11 @@ AHEAD = 1.0
 
 @dataclass(frozen=True)
 class Measured:
-    """A decode step of a model of Llama-3.1-8B's shape, with CUDA graphs, in bfloat16.
+    """A decode step of a model of Llama-3.1-8B's shape, of experts of Qwen3-30B-A3B's, with CUDA
+    graphs, in bfloat16.
 
     Attributes:
-        kernel: of ours, as ``offers.KERNELS`` names its module.
+        kernel: of ours, as ``offers.KERNELS`` names its module, or "experts".
         scheme: as :func:`scheme_of` names it.
         gpu: a word of the name that the driver gives the GPU.
         ratios: sequences of a step -> milliseconds of a step with our kernel, over those with the
@@ -35,13 +36,16 @@ class Measured:
         return math.exp(sum(map(math.log, self.ratios.values())) / len(self.ratios))
 
 
-# benchmarks/results/vllm_engine_h100.json
+# benchmarks/results/vllm_engine_h100.json and vllm_engine_h200.json
 MEASURED = (
     Measured("weight_only", "4 bits", "H100", {1: 0.8, 8: 0.85, 32: 0.88, 128: 0.87}),
     Measured("weight_only", "4 bits, zero points", "H100", {1: 0.66, 8: 0.77, 32: 0.72, 128: 0.83}),
     Measured("weight_only", "8 bits", "H100", {1: 0.69, 8: 0.77, 32: 0.84, 128: 0.85}),
     Measured("int8", "8 bits both, dynamic", "H100", {1: 0.93, 8: 0.92, 32: 0.95, 128: 0.99}),
     Measured("fp8", "float8, dynamic", "H100", {1: 0.96, 8: 0.94, 32: 1.0, 128: 0.94}),
+    Measured("weight_only", "4 bits", "H200", {1: 0.75, 8: 0.79, 32: 0.77, 128: 0.87}),
+    Measured("weight_only", "4 bits, zero points", "H200", {1: 0.65, 8: 0.68, 32: 0.73, 128: 0.84}),
+    Measured("experts", "experts, 4 bits", "H200", {1: 0.71, 8: 0.8, 32: 0.79, 128: 0.81}),
 )
 
 
