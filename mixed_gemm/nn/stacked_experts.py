@@ -104,7 +104,7 @@ def why_apart(experts: Experts) -> str:
     for part in ([row[:-1] for row in rows], [row[-1:] for row in rows]):
         flat = [x for row in part for x in row]
         if reason := StackedWeight.why_not([x.own_weight for x in flat], len(part[0])):
-            return f"weights do not {reason}"
+            return f"weights must {reason}"
         if reason := _why_not_biases(flat):
             return reason
     return ""

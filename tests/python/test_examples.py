@@ -1,4 +1,4 @@
-"""The demo on the real sentence model, and its verdict."""
+"""The demo on the real sentence model, and its verdict; and a mixture of random experts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def demo() -> ModuleType:
     return module
 
 
-def run(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    repository: Path, *arguments: str, example: str = "semantic_search.py"
+) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join((str(repository), os.environ.get("PYTHONPATH", "")))
     return subprocess.run(
-        [sys.executable, str(repository / "examples/semantic_search.py"), *arguments],
+        [sys.executable, str(repository / "examples" / example), *arguments],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -144,3 +146,16 @@ def test_demo_without_the_model_says_what_is_missing(repository: Path, tmp_path:
     done = run(repository, "--model-dir", str(tmp_path))
     assert done.returncode != 0
     assert "config.json" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+)
+def test_a_mixture_is_read_as_it_was_saved(repository: Path, tmp_path: Path) -> None:
+    options = ("--scheme", "mxfp4", "--device", "cpu", "--out", str(tmp_path / "out"))
+    done = run(repository, *options, example="mixture_of_experts.py")
+    assert done.returncode == 0, done.stderr
+    assert "quantized: 96 linears of experts, 1.84 MB; all experts of a layer in two" in done.stdout
+    assert "the same logits: True" in done.stdout and "written: [" in done.stdout
+    assert (tmp_path / "out" / "config.json").is_file()

@@ -12,7 +12,8 @@ from typing import Any
 
 NAME = "random_weights"
 SMALLEST = 4096  # elements; what is smaller is no weight
-GLOBAL_SCALE, LARGEST = 1e5, 200.0  # of NVFP4, whose scales are divided by the first; of float8
+GLOBAL_SCALE = 1e5  # scales of NVFP4 are divided by it
+LARGEST = 200.0  # float8 values lie within it
 SLICE = 256  # rows of float8 that are drawn, as float32 in between; all others repeat them
 
 

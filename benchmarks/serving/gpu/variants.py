@@ -196,7 +196,7 @@ def write_shape(variant: Variant, folder: Path, layers: int, dtype: str) -> Path
         if of["quant_method"] == "gptq":  # else vLLM looks for them in weights, which are not there
             of["modules_in_block_to_quantize"] = LINEARS
         if "ignore" in of:
-            of["ignore"] = list(shape.ignored)  # of all layers
+            of["ignore"] = list(shape.ignored)  # the small model has fewer layers
     target = folder / name
     target.mkdir(parents=True, exist_ok=True)
     (target / "config.json").write_text(json.dumps(config))

@@ -73,7 +73,7 @@ class MixedGemmQuantizer(HfQuantizer):
         # These modules are to be swapped as soon as transformers says how it renames the keys of
         # the files.
         self._waiting: tuple[Any, Codec, TensorIndex] | None = None
-        self._dtypes: dict[str, torch.dtype] = {}  # of parameters, before they are loaded
+        self._dtypes: dict[str, torch.dtype] = {}  # parameters have them before they are loaded
         self._heads: dict[str, str] = {}  # output head -> the embedding that it is tied to
         self._has_experts = False
         self._model: weakref.ref[Any] | None = None  # that was loaded

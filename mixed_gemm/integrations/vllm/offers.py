@@ -57,7 +57,7 @@ CONFIGS = {
     "awq_experts": ("auto_awq", "MixedGemmAutoAWQConfig"),
     "gpt_oss": ("gpt_oss", "MixedGemmGptOssConfig"),
 }
-WEIGHT_ONLY_NVFP4 = "weight_only_nvfp4"  # of both
+WEIGHT_ONLY_NVFP4 = "weight_only_nvfp4"  # part and module have one name
 
 
 def offer_all(wanted: str) -> None:

@@ -227,8 +227,8 @@ def joined(experts: Experts) -> None:
 
 
 REASONS: list[tuple[Callable[[Experts], None], str]] = [
-    (other_scheme, "weights do not have one scheme, shape, dtype and device, got "),
-    (nf4, "weights do not be packed integers, MXFP4 or NVFP4, got BookWeight"),
+    (other_scheme, "weights must have one scheme, shape, dtype and device, got "),
+    (nf4, "weights must be packed integers, MXFP4 or NVFP4, got BookWeight"),
     (dense, "1.up_proj is a Linear"),
     (shared, "two linears have one weight"),
     (without_bias, "some have no bias, or biases are in another dtype or on another device"),

@@ -178,7 +178,7 @@ def test_plans_of_experts(rows: int, options: dict[str, Any], family: str) -> No
 
 
 def test_experts_without_k_are_planned_as_they_run() -> None:
-    plan = mixed_gemm.plan(8, 64, 0, experts=4, device=H200)
+    plan = mixed_gemm.plan(8, 64, 0, experts=4, group_size=-1, device=H200)
     assert [x.config for x in plan.candidates] == [plan.selected] == ["grouped_plain"]
 
 
