@@ -39,7 +39,7 @@ WIDER_EXPERTS = {
 
 
 def sizes_of(kind: str, wider: bool = False) -> dict[str, Any]:
-    """Return the sizes in the configuration of a small mixture, or of one that GPUs are made for."""
+    """Return the sizes in the configuration of a small mixture, or of a wider one, for GPUs."""
     if not wider:
         return {**SMALL, "num_experts_per_tok": 2, "head_dim": 64, **KINDS[kind]}
     larger = {name: WIDER_EXPERTS.get(name, value) for name, value in KINDS[kind].items()}
