@@ -133,9 +133,9 @@ std::string plan_of(const char* op, int64_t m, int64_t n, int64_t k, const std::
   // Rows of experts that have no K are biases alone, which tensor cores do not make.
   problem.k = experts ? k : std::max<int64_t>(k, 1);
   problem.element = static_cast<ElementType>(*element);
-  problem.scheme = {
-      *weight.type,
-      {ScaleType::kActivations, group_size == -1 ? std::max<int64_t>(k, 1) : group_size, *weight.zeros}};
+  problem.scheme = {*weight.type,
+                    {ScaleType::kActivations,
+                     group_size == -1 ? std::max<int64_t>(k, 1) : group_size, *weight.zeros}};
   if (!info) return planned_cpu(cpu_path(problem));
   if (!experts) return planned(problem, *info);
   return planned(GroupedGemmProblem{problem, *experts, nullptr}, *info);
