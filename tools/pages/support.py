@@ -36,6 +36,7 @@ DEVICES = {
 ROWS = (1, 16, 64, 256, 1024, 4096)
 SIDE = 4096  # N and K
 SHORT = {"dequantize_dense": "dense"}
+GROUPED = "grouped_"  # stands before the families of experts
 # In a build for these every answer can be had (cmake/CudaArchitectures.cmake).
 ALL_ARCHS = ("80", "89", "90", "100", "120")
 
@@ -50,9 +51,11 @@ HALF: list[Problem] = [
     {"dtype": dtype, **weight}
     for dtype, weight in itertools.product((torch.float16, torch.bfloat16), STORED)
 ]
+EXPERTS = 8
 PROBLEMS: dict[str, list[Problem]] = {
     "int4, int8, MXFP4, NVFP4, NF4 weights, 16-bit activations": HALF,
     "the same, float32 activations": [{"dtype": torch.float32, "bits": bits} for bits in (4, 8)],
+    "experts of int4, int8, MXFP4, NVFP4": [{**x, "experts": EXPERTS} for x in HALF],
     "int8 weights and activations": [{"dtype": torch.int8}],
     "float8 weights and activations": [{"dtype": torch.float8_e4m3fn}],
 }
@@ -75,7 +78,8 @@ def block_family(m: int, device: str) -> str:
 
 def cell(names: Iterable[str]) -> str:
     """Each name once; what runs with few rows comes first."""
-    return ", ".join(dict.fromkeys(SHORT.get(name, name) for name in names))
+    short = (SHORT.get(name, name).removeprefix(GROUPED) for name in names)
+    return ", ".join(dict.fromkeys(short))
 
 
 def text() -> str:
