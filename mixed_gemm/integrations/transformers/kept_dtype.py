@@ -15,7 +15,10 @@ from transformers.core_model_loading import build_glob_alternation
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def kept_dtypes(model: Any, dtype: torch.dtype) -> Callable[[str], torch.dtype | None]:
+Kept = Callable[[str], torch.dtype | None]
+
+
+def kept_dtypes(model: Any, dtype: torch.dtype) -> Kept:
     """Return a function of the name of a parameter: the dtype in which transformers loads it of a
     dense model, None where it is that of the model.
 
@@ -34,13 +37,12 @@ def kept_dtypes(model: Any, dtype: torch.dtype) -> Callable[[str], torch.dtype |
     return kept
 
 
-def asked_dtypes(model: Any, dtype: torch.dtype) -> dict[str, torch.dtype]:
+def asked_dtypes(model: Any, kept: Kept) -> dict[str, torch.dtype]:
     """Return the dtypes in which a dense model's parameters are to be loaded, by their names.
 
     Args:
-        model, dtype: as of :func:`kept_dtypes`; the model has no values yet.
+        model: of transformers, without values yet. kept: the result of :func:`kept_dtypes`.
     """
-    kept = kept_dtypes(model, dtype)
     return {name: kept(name) or x.dtype for name, x in model.named_parameters() if _is_plain(x)}
 
 

@@ -204,7 +204,8 @@ class MixedGemmQuantizer(HfQuantizer):
             )
         except ValueError as error:
             raise CheckpointError(index.path, "", str(error)) from error
-        kept, self._dtypes = kept_dtypes(model, dtype), asked_dtypes(model, dtype)
+        kept = kept_dtypes(model, dtype)
+        self._dtypes = asked_dtypes(model, kept)
         for target, (layer, module, info) in places.items():
             new = pending(layer.name, codec, layer, module, asked.weight_only, asked.float8)
             new.info = info

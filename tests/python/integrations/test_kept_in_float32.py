@@ -88,7 +88,8 @@ def test_parameters_that_transformers_left_are_cast_and_declared_ones_are_not() 
         )
     ).half()  # fmt: skip
     model.model.norm.weight = torch.nn.Parameter(torch.ones(64))  # float32 by its own declaration
-    asked = kept_dtype.asked_dtypes(model, torch.float16)
+    kept = kept_dtype.kept_dtypes(model, torch.float16)
+    asked = kept_dtype.asked_dtypes(model, kept)
     gate = model.model.layers[0].mlp.gate
     gate.bfloat16()
     kept_dtype.give_dtypes(model, asked)
