@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from integrations.test_fuse import IDS, same_files
-from support import gguf_files
+from support import gguf_files, language_models
 
 import mixed_gemm
 from benchmarks.counting import counting
@@ -161,14 +161,7 @@ def test_adapters_on_one_linear(target: str, calls: int) -> None:
 
 def test_layers_on_the_disk_keep_the_code_of_the_model(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="optional: hf extra")
-    pair("LlamaForCausalLM")[0].save_pretrained(tmp_path / "model")
-    places = dict.fromkeys(
-        ["model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head"], "cpu"
-    )
-    model = mixed_gemm.from_pretrained(
-        tmp_path / "model", dtype=torch.bfloat16, offload_folder=tmp_path / "disk",
-        device_map={**places, "model.layers.0": "cpu", "model.layers.1": "disk"},
-    )  # fmt: skip
+    model = language_models.with_a_layer_on_the_disk(pair("LlamaForCausalLM")[0], tmp_path)
     with torch.no_grad():
         wanted = model(IDS).logits
         report = mixed_gemm.fuse_(model, mlps=True)

@@ -3,9 +3,12 @@ the embedding's weight."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
+
+import mixed_gemm
 
 IDS = torch.tensor([[1, 5, 7, 11], [2, 3, 90, 98]])
 # Of mixtures, but for their experts.
@@ -30,3 +33,13 @@ def logits(model: Any, **more: Any) -> torch.Tensor:
 def is_one(model: Any) -> bool:
     """Tell whether head and embedding have the very same weight."""
     return model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def with_a_layer_on_the_disk(model: Any, folder: Path) -> Any:
+    """Save a quantized Llama of two layers, and read it with the second one left on the disk."""
+    model.save_pretrained(folder / "model")
+    names = ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head", "model.layers.0")
+    return mixed_gemm.from_pretrained(
+        folder / "model", dtype=torch.bfloat16, offload_folder=folder / "disk",
+        device_map={**dict.fromkeys(names, "cpu"), "model.layers.1": "disk"},
+    )  # fmt: skip
