@@ -4,10 +4,13 @@ and ours run them."""
 from __future__ import annotations
 
 import importlib
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 from vllm import envs
 
 from benchmarks.serving import engine
@@ -48,6 +51,37 @@ def test_ours_give_the_tokens_of_transformers(
         assert engines.kernels(llm)[OURS] == 4 * SMALL["num_hidden_layers"]
         assert engine.tokens(llm, prompt, COUNT) == wanted, f"the best token led by {lead:.3f}"
     assert f"mixed_gemm: {OURS} runs NVFP4" in said.text and why in said.text
+
+
+def as_modelopt(folder: Path, target: Path) -> Path:
+    """Write the same codes and scales as ModelOpt does, whose scale of a weight multiplies."""
+    shutil.copytree(folder, target)
+    weights = target / "model.safetensors"
+    tensors = {}
+    for name, x in load_file(weights).items():
+        if name.endswith("weight_global_scale"):
+            tensors[name.replace("weight_global_scale", "weight_scale_2")] = (1 / x).reshape(())
+        else:
+            tensors[name.replace("weight_packed", "weight")] = x
+    save_file(tensors, weights, {"format": "pt"})
+    config = json.loads((target / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "modelopt", "quant_algo": "W4A16_NVFP4", "ignore": ["lm_head"],
+        "group_size": 16,
+    }  # fmt: skip
+    (target / "config.json").write_text(json.dumps(config))
+    return target
+
+
+def test_files_of_modelopt_give_the_same_tokens(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(plugin.VARIABLE, "first")
+    plugin.register()
+    prompt, wanted, lead = engine.expected(folder, "float16", drawn(200, 20), COUNT)
+    with engine.engine(as_modelopt(folder, tmp_path / "modelopt"), "float16") as llm:
+        assert engines.kernels(llm)[OURS] == 4 * SMALL["num_hidden_layers"]
+        assert engine.tokens(llm, prompt, COUNT) == wanted, f"the best token led by {lead:.3f}"
 
 
 @pytest.mark.parametrize("what", ["a backend", "disabled"])
